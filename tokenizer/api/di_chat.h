@@ -1,0 +1,152 @@
+/*
+ * di_chat.h - the Chat Completions API: request body in, bodies and SSE out.
+ *
+ * di_chat_req_t is one parsed request and owns all it points at.
+ * di_chat_out_t turns the engine's events for that request into response
+ * bytes: one per request, all choices; it assembles UTF-8, applies stop
+ * strings and log-probabilities, and knows both forms, the stream and the
+ * whole body.  No I/O, no nginx; bytes go to a di_sbuf_t.
+ * Source of shapes: OpenAI's API reference (facts), design section 7.
+ */
+
+#ifndef DI_CHAT_H
+#define DI_CHAT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../di_err.h"
+#include "../dialect/di_dialect.h"
+#include "../vocab/di_vocab.h"
+
+/* Growing byte buffer; zero-initialised is empty. */
+typedef struct {
+    char  *data;
+    size_t len;
+    size_t cap;
+    bool   failed;               /* an allocation failed; contents are void */
+} di_sbuf_t;
+
+void di_sbuf_add(di_sbuf_t *b, const char *data, size_t len);
+void di_sbuf_free(di_sbuf_t *b);
+
+/* An error as the API shows it. */
+typedef struct {
+    int  status;                 /* HTTP status                             */
+    char type[32];               /* invalid_request_error, ...              */
+    char code[48];               /* context_length_exceeded, ...; "" = null */
+    char param[96];              /* messages[1].content; "" = null          */
+    char message[400];           /* valid UTF-8                             */
+} di_api_err_t;
+
+void di_api_err_set(di_api_err_t *e, int status, const char *type,
+                    const char *code, const char *param, const char *fmt, ...)
+    __attribute__((format(printf, 6, 7)));
+
+/* {"error":{"message":..,"type":..,"param":..,"code":..}}  (no newline) */
+void di_chat_write_error(di_sbuf_t *b, const di_api_err_t *e);
+/* The same as an SSE event: data: {...}\n\n */
+void di_chat_write_error_event(di_sbuf_t *b, const di_api_err_t *e);
+
+/* Sampling and length fields, as requested; has_* where absence matters. */
+typedef struct {
+    double   temperature, top_p, min_p;
+    double   presence_penalty, frequency_penalty, repetition_penalty;
+    int64_t  top_k;
+    uint64_t seed;
+    bool     has_seed;
+    uint32_t n;
+    uint32_t max_tokens;         /* 0 = not given                           */
+    uint32_t min_tokens;
+    uint32_t top_logprobs;
+    bool     logprobs;
+    bool     ignore_eos;
+    bool     stream;
+    bool     include_usage;
+    const struct di_chat_bias_s { int32_t id; float bias; } *bias;
+    size_t   n_bias;
+    const di_str_t *stop;        /* stop strings                            */
+    size_t   n_stop;
+    const int32_t *stop_ids;     /* stop_token_ids (vLLM's name)            */
+    size_t   n_stop_ids;
+} di_chat_params_t;
+
+typedef struct di_chat_req_s di_chat_req_t;
+
+typedef struct {
+    size_t   depth;              /* JSON nesting, default 64                */
+    size_t   messages;           /* default 4096                            */
+    uint32_t vocab;              /* ids in logit_bias must be below         */
+} di_chat_limits_t;
+
+/* Parse a body.  DI_OK and *req owned by the caller, or a code with *e
+ * filled (status 4xx; DI_ENOMEM: 500).  Unknown fields' names are gathered
+ * for the info log. */
+int di_chat_parse(const char *body, size_t len, const di_chat_limits_t *limits,
+                  di_chat_req_t **req, di_api_err_t *e);
+void di_chat_req_close(di_chat_req_t *req);
+di_str_t di_chat_req_model(const di_chat_req_t *req);
+const di_conv_t *di_chat_req_conv(const di_chat_req_t *req);
+const di_chat_params_t *di_chat_req_params(const di_chat_req_t *req);
+di_str_t di_chat_req_ignored(const di_chat_req_t *req); /* "foo, bar" or "" */
+
+/* ------------------------------------------------------------ responses -- */
+
+typedef struct {
+    int32_t id;
+    float   logprob;
+} di_chat_top_t;
+
+typedef enum { DI_CHAT_STOP = 1, DI_CHAT_LENGTH, DI_CHAT_ERROR }
+    di_chat_finish_t;
+
+typedef struct di_chat_out_s di_chat_out_t;
+
+/* Keeps req and vocab (both must outlive it).  id and model are copied. */
+int di_chat_out_open(const di_chat_req_t *req, const di_vocab_t *vocab,
+                     const char *id, di_str_t model, int64_t created,
+                     di_chat_out_t **out);
+void di_chat_out_close(di_chat_out_t *out);
+
+/* The prompt's counts, once, before any token. */
+void di_chat_out_start(di_chat_out_t *out, uint32_t prompt_tokens,
+                       uint32_t cached_tokens);
+
+/* Log-probability entry of the choice's next token. */
+int di_chat_out_logprob(di_chat_out_t *out, uint32_t choice, int32_t token,
+                        float logprob, const di_chat_top_t *top, size_t n_top);
+
+/* New tokens of a choice.  In stream mode their SSE events (as many as make
+ * sense: one per call at most for plain text) are appended to sse; in the
+ * other mode text is gathered.  *stopped: a stop string was met, the choice is
+ * finished and its sequence should be cancelled; later tokens of it are
+ * ignored.  DI_OK or DI_ENOMEM. */
+int di_chat_out_tokens(di_chat_out_t *out, uint32_t choice,
+                       const int32_t *tokens, size_t n_tokens, di_sbuf_t *sse,
+                       bool *stopped);
+
+/* The engine ended a choice.  Flushes held text, writes the finish chunk.
+ * *done: all choices are finished. */
+int di_chat_out_finish(di_chat_out_t *out, uint32_t choice,
+                       di_chat_finish_t reason, di_sbuf_t *sse, bool *done);
+
+/* After all: usage chunk if asked for, and data: [DONE]. */
+int di_chat_out_end(di_chat_out_t *out, di_sbuf_t *sse);
+
+/* The whole body (not stream), after all choices finished. */
+int di_chat_out_body(di_chat_out_t *out, di_sbuf_t *body);
+
+uint32_t di_chat_out_completion_tokens(const di_chat_out_t *out);
+const char *di_chat_out_finish_reason(const di_chat_out_t *out); /* choice 0*/
+
+/* -------------------------------------------------------------- models --- */
+
+/* {"object":"list","data":[{"id":..,"object":"model","created":..,
+ * "owned_by":"ngx_deepinfer"}...]} */
+void di_models_write(di_sbuf_t *b, const di_str_t *ids, size_t n,
+                     int64_t created);
+/* One model by id. */
+void di_model_write(di_sbuf_t *b, di_str_t id, int64_t created);
+
+#endif

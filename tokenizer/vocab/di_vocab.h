@@ -1,0 +1,65 @@
+/*
+ * di_vocab.h - vocabularies and byte-pair encoding.
+ *
+ * A di_vocab_t is immutable after opening and may be used by any number of
+ * threads; it is built once in nginx's master and shared by fork.  A
+ * di_tok_t is one thread's scratch (pre-token cache, merge heap).
+ *
+ * The seal: di_tok_encode() never returns a special token's id, whatever the
+ * text spells.  Special ids come only from di_vocab_special() and from
+ * di_tok_encode_raw(), which is for raw prompts of the offline commands.
+ */
+
+#ifndef DI_VOCAB_H
+#define DI_VOCAB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../di_err.h"
+#include "di_gguf.h"
+
+typedef struct di_vocab_s di_vocab_t;
+typedef struct di_tok_s   di_tok_t;
+
+/* Build from GGUF metadata (tokenizer.ggml.*): model "gpt2" (byte-level BPE)
+ * with pre-tokenizers smollm, qwen2, llama-bpe, deepseek-r1-qwen and
+ * default/gpt-2.  Keeps nothing of the file.  DI_EFORMAT names the key;
+ * DI_EUNSUPPORTED names the model or pre-tokenizer. */
+int di_vocab_open_gguf(const di_gguf_t *gguf, di_vocab_t **vocab,
+                       di_err_t *err);
+void di_vocab_close(di_vocab_t *vocab);
+
+uint32_t di_vocab_size(const di_vocab_t *vocab);
+
+/* Bytes of a token (real bytes, not the byte-level alphabet); of a special
+ * token, its spelling.  len 0 for unused ids.  id out of range: NULL. */
+const char *di_vocab_bytes(const di_vocab_t *vocab, int32_t id, size_t *len);
+
+bool di_vocab_is_special(const di_vocab_t *vocab, int32_t id);  /* control  */
+bool di_vocab_is_end(const di_vocab_t *vocab, int32_t id);  /* ends a turn  */
+/* The end ids, e.g. eos and <|im_end|>; the count. */
+size_t di_vocab_end_ids(const di_vocab_t *vocab, const int32_t **ids);
+
+/* Id of the special token spelled so, or -1. */
+int32_t di_vocab_special(const di_vocab_t *vocab, const char *text,
+                         size_t len);
+int32_t di_vocab_bos(const di_vocab_t *vocab);       /* -1: none            */
+bool di_vocab_add_bos(const di_vocab_t *vocab);      /* model's own rule    */
+
+int di_tok_open(const di_vocab_t *vocab, di_tok_t **tok);
+void di_tok_close(di_tok_t *tok);
+
+/* Encode ordinary text.  Any bytes are taken (invalid UTF-8 goes byte by
+ * byte).  Writes at most cap ids, *n gets the number that the text has; more
+ * than cap is DI_ELIMIT (ids then hold the first cap).  A text of len bytes
+ * never has more than len ids.  DI_OK, DI_ELIMIT, DI_ENOMEM. */
+int di_tok_encode(di_tok_t *tok, const char *text, size_t len, int32_t *ids,
+                  size_t cap, size_t *n);
+
+/* As above, but spelled special tokens become their ids. */
+int di_tok_encode_raw(di_tok_t *tok, const char *text, size_t len,
+                      int32_t *ids, size_t cap, size_t *n);
+
+#endif
