@@ -40,9 +40,18 @@ typedef struct {
     uint32_t vocab;
     uint32_t n_layers;
     uint32_t dim;
-    uint32_t max_model_len;
+    uint32_t n_heads;
+    uint32_t n_kv_heads;
+    uint32_t head_dim;
+    uint32_t ffn_dim;
+    uint32_t context_length;     /* the model's own limit                   */
+    uint32_t max_model_len;      /* ours, at most that                      */
+    uint32_t max_logits;         /* sum of n_logits of one step, at least
+                                  * max_seqs                                */
+    uint32_t n_threads;
     uint64_t params;             /* weights' values                         */
     uint64_t weights_bytes;      /* as repacked, read per decoded token     */
+    uint64_t step_bytes;         /* activations and logits of one step      */
     uint64_t kv_block_bytes;
     uint32_t kv_blocks;          /* ids 1 .. kv_blocks; 0 means none        */
 } di_model_info_t;
@@ -69,7 +78,10 @@ typedef struct {
 } di_model_seq_t;
 
 /* Launch a forward pass; returns before it is computed.  Arrays are copied.
- * Rows in all <= max_rows.  DI_OK or DI_EINVAL. */
+ * The step before it must have been waited for.  Rows in all <= max_rows,
+ * n_seqs <= max_seqs, n_logits in all <= info.max_logits, positions below
+ * max_model_len, block ids in 1 .. kv_blocks, tokens below vocab; otherwise
+ * DI_EINVAL and nothing was launched.  No allocation. */
 int di_model_step(di_model_t *model, const di_model_seq_t *seqs,
                   size_t n_seqs);
 
@@ -84,7 +96,8 @@ void di_model_host_call(di_model_t *model, void (*fn)(void *, size_t),
 int di_model_wait(di_model_t *model, const float **logits);
 const float *di_model_logits(const di_model_t *model);
 
-/* Copy the first n_tokens of a KV block (all layers), before the next step. */
+/* Copy the first n_tokens of a KV block (all layers): a launch like a step,
+ * in order with them. */
 void di_model_kv_copy(di_model_t *model, uint32_t dst, uint32_t src,
                       uint32_t n_tokens);
 
