@@ -64,6 +64,13 @@ int di_gguf_array_f64(const di_gguf_t *g, const char *key, double *v,
                       uint64_t n);
 
 /* Tensors in the file's order, and by name; NULL: there is none. */
+/* All keys, in the file's order: a loader refuses those it doesn't know. */
+uint64_t di_gguf_n_keys(const di_gguf_t *g);
+di_str_t di_gguf_key(const di_gguf_t *g, uint64_t i);
+
+/* Byte in the file of something that points into the mapping: for errors. */
+size_t di_gguf_offset(const di_gguf_t *g, const void *p);
+
 uint64_t di_gguf_n_tensors(const di_gguf_t *g);
 const di_gguf_tensor_t *di_gguf_tensor(const di_gguf_t *g, uint64_t i);
 const di_gguf_tensor_t *di_gguf_find(const di_gguf_t *g, const char *name);

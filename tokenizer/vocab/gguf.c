@@ -849,6 +849,24 @@ di_gguf_array_f64(const di_gguf_t *g, const char *key, double *v, uint64_t n)
 }
 
 uint64_t
+di_gguf_n_keys(const di_gguf_t *g)
+{
+    return g->n_kv;
+}
+
+di_str_t
+di_gguf_key(const di_gguf_t *g, uint64_t i)
+{
+    return i < g->n_kv ? g->kv[i].key : (di_str_t) { NULL, 0 };
+}
+
+size_t
+di_gguf_offset(const di_gguf_t *g, const void *p)
+{
+    return (size_t) ((const uint8_t *) p - g->base);
+}
+
+uint64_t
 di_gguf_n_tensors(const di_gguf_t *g)
 {
     return g->n_tensors;
