@@ -303,22 +303,22 @@ typedef enum {
     DI_MSG_PAUSE  = 3,
     DI_MSG_RESUME = 4,
     DI_MSG_CLOSED = 5,       /* this connection is gone: free what it held  */
-} di_msg_type_t;
+} di_ipc_msg_type_t;
 
 typedef struct {
-    di_msg_type_t    type;
+    di_ipc_msg_type_t    type;
     uint32_t         conn;       /* 0 .. DI_IPC_CONNS_MAX-1, reused only
                                   * after its DI_MSG_CLOSED was received    */
     uint64_t         id;
     uint32_t         choice;
     di_gen_request_t req;        /* DI_MSG_SUBMIT: checked copy             */
-} di_msg_t;
+} di_ipc_msg_t;
 
 /* Take the next message from any connection, round robin.  DI_OK or
  * DI_EAGAIN.  A submission that fails di_gen_request_check() is answered
  * with DI_EV_REJECT here; broken framing closes the connection (which gives
  * a DI_MSG_CLOSED). */
-int di_ipc_server_recv(di_ipc_server_t *server, di_msg_t *msg);
+int di_ipc_server_recv(di_ipc_server_t *server, di_ipc_msg_t *msg);
 
 /* Accept, read handshakes, notice deaths; then sleep until a doorbell or
  * timeout_us (0: only look; < 0: no limit).  Wakes at once if wake_fd given to
