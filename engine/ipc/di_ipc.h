@@ -5,7 +5,9 @@
  * (SOCK_SEQPACKET).  A worker opens one di_ipc_client_t per engine: it
  * connects, says HELLO (protocol version, fingerprint of the model that it
  * expects) and receives WELCOME with three descriptors: a sealed memfd that
- * the engine made, and two eventfds.  In the memfd lie
+ * the engine made, and two doorbells (an eventfd to ring the engine, the
+ * reading end of a pipe to be rung by it; ipc_shm.h says why).  In the memfd
+ * lie
  *
  *     header page | submission ring | completion ring | status page | arena
  *
@@ -14,7 +16,7 @@
  * engine copies a payload while it consumes the slot, so a slot's bytes are
  * free again when the ring's head has passed it.  Completions (engine to
  * worker) are 64-byte events; those with more data continue in the slots
- * right behind.  Doorbells (the eventfds) are rung only when the peer says
+ * right behind.  Doorbells are rung only when the peer says
  * that it sleeps.  The socket carries nothing after the handshake: its
  * closing is the death notice in both directions.
  *
@@ -42,6 +44,8 @@
 #define DI_IPC_COMP_SLOTS       16384
 #define DI_IPC_ARENA_BYTES      (16u << 20)
 #define DI_IPC_CONNS_MAX        256         /* workers of one engine        */
+#define DI_IPC_RESERVE          256         /* completion slots kept for what
+                                             * answers a message at once    */
 
 /* ------------------------------------------------------------- requests -- */
 
@@ -238,13 +242,18 @@ int di_ipc_client_open(const char *path, const uint8_t *fingerprint,
 
 /* Go on with the handshake.  DI_OK: ready; DI_EAGAIN: nothing came yet;
  * DI_EPROTO: other protocol or other model (err says which);
- * DI_ECLOSED: the engine closed. */
+ * DI_ECLOSED: the engine closed, or has no connection left.
+ * Once ready, call it when the socket is readable: DI_OK as long as the
+ * engine lives, then DI_ECLOSED. */
 int di_ipc_client_handshake(di_ipc_client_t *client, di_err_t *err);
 
 const di_ipc_welcome_t *di_ipc_client_welcome(const di_ipc_client_t *client);
 
 int di_ipc_client_socket(const di_ipc_client_t *client);   /* EOF = death    */
-int di_ipc_client_eventfd(const di_ipc_client_t *client);  /* completions    */
+/* Readable when completions came while the worker slept; emptied by
+ * di_ipc_client_sleep().  Level- or edge-triggered.  -1 before the handshake
+ * is done. */
+int di_ipc_client_eventfd(const di_ipc_client_t *client);
 
 /* Stage a request: it is copied to arena and slot, not yet published.
  * DI_EAGAIN: ring or arena full, publish what is staged and try again when
@@ -272,8 +281,8 @@ int di_ipc_client_flush(di_ipc_client_t *client);
 int di_ipc_client_recv(di_ipc_client_t *client, di_event_t *event,
                        const di_top_logprob_t **top);
 
-/* Before going back to epoll: clear the eventfd's count, say that the worker
- * sleeps, look again.  DI_OK: sleep; DI_EAGAIN: events are there. */
+/* Before going back to epoll: empty the doorbell, say that the worker
+ * sleeps, look again.  DI_OK: sleep; DI_EAGAIN: call recv first. */
 int di_ipc_client_sleep(di_ipc_client_t *client);
 
 /* A consistent copy of the status page.  DI_OK or DI_EAGAIN (writer busy for
@@ -286,14 +295,30 @@ void di_ipc_client_close(di_ipc_client_t *client);
 
 typedef struct di_ipc_server_s di_ipc_server_t;
 
+/* Who may connect: who may write to the socket file.  nginx's workers mostly
+ * run as another user than the engine: give the file their group (`group`,
+ * mode 0660; the engine must be root or a member of it), or mode 0666 in a
+ * directory that only they can enter.  Any process that connects can use the
+ * model, and can take connections away from others up to DI_IPC_CONNS_MAX. */
 typedef struct {
     di_ipc_welcome_t welcome;    /* told to every worker                    */
     uint32_t         mode;       /* permission bits of the socket, 0 = 0660 */
+    bool             set_group;  /* give the socket file to `group`         */
+    uint32_t         group;      /* gid                                     */
     uint32_t         spin_us;    /* spin this long before sleeping          */
 } di_ipc_server_conf_t;
 
-/* Listen.  A stale socket file is removed; a live one is DI_EINVAL ("in
- * use").  Owned by the caller. */
+/* The process at the other end, as the kernel tells (SO_PEERCRED). */
+typedef struct {
+    uint32_t pid;                /* 0: in another pid namespace             */
+    uint32_t uid;
+    uint32_t gid;
+} di_ipc_peer_t;
+
+/* Listen.  PATH.lock is held as long as the server listens; a socket file
+ * that a killed engine left is removed under it, a live one is DI_EINVAL ("in
+ * use"), as is a path over 107 bytes.  Owned by the caller.  A connection
+ * takes four descriptors: see to RLIMIT_NOFILE. */
 int di_ipc_server_open(const char *path, const di_ipc_server_conf_t *conf,
                        di_ipc_server_t **server, di_err_t *err);
 
@@ -314,8 +339,11 @@ typedef struct {
     di_gen_request_t req;        /* DI_MSG_SUBMIT: checked copy             */
 } di_ipc_msg_t;
 
-/* Take the next message from any connection, round robin.  DI_OK or
- * DI_EAGAIN.  A submission that fails di_gen_request_check() is answered
+/* Take the next message from any connection, round robin.  DI_OK, or
+ * DI_EAGAIN: nothing there, or (after a bounded look) nothing for the caller.
+ * A prompt longer than welcome.max_model_len is answered with TOO_LONG here.
+ * No message is taken from a connection with less than DI_IPC_RESERVE free
+ * completion slots, so what answers it at once can always be sent.  A submission that fails di_gen_request_check() is answered
  * with DI_EV_REJECT here; broken framing closes the connection (which gives
  * a DI_MSG_CLOSED). */
 int di_ipc_server_recv(di_ipc_server_t *server, di_ipc_msg_t *msg);
@@ -328,8 +356,10 @@ int di_ipc_server_wait(di_ipc_server_t *server, int64_t timeout_us);
 /* Add a descriptor (a signalfd, say) that ends di_ipc_server_wait(). */
 int di_ipc_server_wake_fd(di_ipc_server_t *server, int fd);
 
-/* Free completion slots of a connection: an event needs
- * 1 + ceil(n_top / 8).  0 for a closed one. */
+/* Free completion slots of a connection beyond DI_IPC_RESERVE: an event
+ * needs 1 + ceil(n_top / 8).  A lower bound; exact when less than half of the
+ * ring is free.  0 for a closed one.  A server that waits wakes up when the
+ * worker has made room in a ring that was more than half full. */
 uint32_t di_ipc_server_room(di_ipc_server_t *server, uint32_t conn);
 
 /* Write one event (not yet published).  DI_OK, DI_EAGAIN (no room),
@@ -348,6 +378,10 @@ void di_ipc_server_status(di_ipc_server_t *server,
 void di_ipc_server_stop_listening(di_ipc_server_t *server);
 
 uint32_t di_ipc_server_conns(const di_ipc_server_t *server);
+
+/* Who is at the other end.  DI_OK, or DI_EINVAL (no such connection). */
+int di_ipc_server_peer(const di_ipc_server_t *server, uint32_t conn,
+                       di_ipc_peer_t *peer);
 
 void di_ipc_server_close(di_ipc_server_t *server);
 
