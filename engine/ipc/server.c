@@ -733,7 +733,7 @@ copy_payload(di_ipc_server_t *server, conn_t *conn, const di_shm_sub_t *slot,
 
 /* Answer a submission here; recv_from() has seen to the room. */
 static void
-reject(di_ipc_server_t *server, const di_msg_t *msg, di_reject_t reason,
+reject(di_ipc_server_t *server, const di_ipc_msg_t *msg, di_reject_t reason,
        uint32_t a, uint32_t b, const char *text)
 {
     di_event_t ev = { .id = msg->id, .type = DI_EV_REJECT };
@@ -747,7 +747,7 @@ reject(di_ipc_server_t *server, const di_msg_t *msg, di_reject_t reason,
 
 /* Read one slot into *msg.  DI_OK; DI_EAGAIN: answered here; DI_EPROTO. */
 static int
-read_slot(di_ipc_server_t *server, conn_t *conn, di_msg_t *msg)
+read_slot(di_ipc_server_t *server, conn_t *conn, di_ipc_msg_t *msg)
 {
     uint32_t            longest = server->conf.welcome.max_model_len;
     di_err_t            err = { 0 };
@@ -800,7 +800,7 @@ read_slot(di_ipc_server_t *server, conn_t *conn, di_msg_t *msg)
 
 /* One look at one connection.  DI_OK with *msg, or DI_EAGAIN. */
 static int
-recv_from(di_ipc_server_t *server, conn_t *conn, di_msg_t *msg)
+recv_from(di_ipc_server_t *server, conn_t *conn, di_ipc_msg_t *msg)
 {
     int           rc;
     di_ring_rx_t *rx = &conn->rx;
@@ -808,7 +808,7 @@ recv_from(di_ipc_server_t *server, conn_t *conn, di_msg_t *msg)
     if (conn->state == CONN_GONE) {
         conn->state = CONN_FREE;
         server->n_gone--;
-        *msg = (di_msg_t) {
+        *msg = (di_ipc_msg_t) {
             .type = DI_MSG_CLOSED,
             .conn = (uint32_t) (conn - server->conn),
         };
@@ -848,7 +848,7 @@ recv_from(di_ipc_server_t *server, conn_t *conn, di_msg_t *msg)
 }
 
 int
-di_ipc_server_recv(di_ipc_server_t *server, di_msg_t *msg)
+di_ipc_server_recv(di_ipc_server_t *server, di_ipc_msg_t *msg)
 {
     uint32_t looked;
 

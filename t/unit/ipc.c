@@ -96,7 +96,7 @@ static void
 test_round_trip(void)
 {
     uint32_t                conn;
-    di_msg_t                msg;
+    di_ipc_msg_t                msg;
     di_event_t              ev = { .id = 7 }, got;
     di_gen_request_t        req;
     di_ipc_server_t        *server = serve(LONG);
