@@ -5,8 +5,8 @@
  * threads; it is built once in nginx's master and shared by fork.  A
  * di_tok_t is one thread's scratch (pre-token cache, merge heap).
  *
- * The seal: di_tok_encode() never returns a special token's id, whatever the
- * text spells.  Special ids come only from di_vocab_special() and from
+ * The seal: di_tok_encode() never returns a control or user-defined token's
+ * id, whatever the text spells.  Those ids come only from di_vocab_special() and from
  * di_tok_encode_raw(), which is for raw prompts of the offline commands.
  */
 
@@ -37,12 +37,16 @@ uint32_t di_vocab_size(const di_vocab_t *vocab);
  * token, its spelling.  len 0 for unused ids.  id out of range: NULL. */
 const char *di_vocab_bytes(const di_vocab_t *vocab, int32_t id, size_t *len);
 
-bool di_vocab_is_special(const di_vocab_t *vocab, int32_t id);  /* control  */
+/* A control token: it has no text when the model emits it.  A user-defined
+ * token (such as a marker of reasoning or of a tool call) is not special in
+ * this sense: its spelling is text. */
+bool di_vocab_is_special(const di_vocab_t *vocab, int32_t id);
 bool di_vocab_is_end(const di_vocab_t *vocab, int32_t id);  /* ends a turn  */
-/* The end ids, e.g. eos and <|im_end|>; the count. */
+/* The end ids: eos, eot, eom, and control tokens with a known spelling such
+ * as <|im_end|> and <|endoftext|>; the count.  Live until close. */
 size_t di_vocab_end_ids(const di_vocab_t *vocab, const int32_t **ids);
 
-/* Id of the special token spelled so, or -1. */
+/* Id of the control or user-defined token spelled so, or -1. */
 int32_t di_vocab_special(const di_vocab_t *vocab, const char *text,
                          size_t len);
 int32_t di_vocab_bos(const di_vocab_t *vocab);       /* -1: none            */
@@ -52,13 +56,17 @@ int di_tok_open(const di_vocab_t *vocab, di_tok_t **tok);
 void di_tok_close(di_tok_t *tok);
 
 /* Encode ordinary text.  Any bytes are taken (invalid UTF-8 goes byte by
- * byte).  Writes at most cap ids, *n gets the number that the text has; more
- * than cap is DI_ELIMIT (ids then hold the first cap).  A text of len bytes
- * never has more than len ids.  DI_OK, DI_ELIMIT, DI_ENOMEM. */
+ * byte); a byte that the vocabulary has no token for is left out, as in the
+ * reference implementation (SmolLM2 lacks some control characters).  Writes
+ * at most cap ids, *n gets the number that the text has; more than cap is
+ * DI_ELIMIT (ids then hold the first cap).  A text of len bytes never has
+ * more than len ids; one of 2 GB or more is DI_ELIMIT with *n = 0.
+ * O(len log len) at worst.  DI_OK, DI_ELIMIT, DI_ENOMEM. */
 int di_tok_encode(di_tok_t *tok, const char *text, size_t len, int32_t *ids,
                   size_t cap, size_t *n);
 
-/* As above, but spelled special tokens become their ids. */
+/* As above, but spelled special tokens become their ids, the longest where
+ * several start at one place. */
 int di_tok_encode_raw(di_tok_t *tok, const char *text, size_t len,
                       int32_t *ids, size_t cap, size_t *n);
 
