@@ -1,0 +1,329 @@
+/*
+ * cpu.h - inside of the CPU backend.
+ *
+ * Layers, lowest first:
+ *
+ *   kernels   di_cpu_kern_t: the numeric work for one arithmetic on one
+ *             instruction set.  Entry points take plain pointers and a range
+ *             (rows, panels); they know nothing of threads and streams.  One
+ *             table is picked when the device is opened and never changes.
+ *   pool      pool.c: a fixed set of threads that run a list of ops in order;
+ *             an op is n_parts independent parts.
+ *   streams   stream.c: each launch becomes one op record, resolved to plain
+ *             pointers; graphs are kept lists of records.
+ *   device    dev.c: opening, buffers; weight.c: weights and their repacking.
+ *
+ * Batch invariance is the kernels' duty: whatever range they are given, a
+ * row's result is made by the same operations in the same order.  How an op
+ * is cut into parts is then free, and follows speed alone.
+ */
+
+#ifndef DI_CPU_H
+#define DI_CPU_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../di_kernels.h"
+#include "../wtype.h"
+
+#define DI_CPU_PANEL        16   /* output columns of a weight panel        */
+#define DI_CPU_ROW_TILE     16   /* rows that one call of a kernel shares   */
+#define DI_CPU_KV_TOKENS    16   /* tokens of a KV block                    */
+#define DI_CPU_KV_SEGMENT  256   /* keys of one softmax segment             */
+#define DI_CPU_HEAD_MAX    256   /* head_dim at most                        */
+#define DI_CPU_SCRATCH (2u << 20) /* bytes of scratch per thread            */
+
+typedef struct di_cpu_kern_s di_cpu_kern_t;
+
+/* -- weights -------------------------------------------------------------- */
+
+/* Output rows of a weight that share a format.  Panels of a part begin at its
+ * first row; the last panel of a part may be partly empty (zeros). */
+typedef struct {
+    di_wtype_t  type;
+    const void *data;            /* rows as in the file; borrowed           */
+    size_t      row_bytes;       /* of a row of data                        */
+    size_t      n;               /* output rows                             */
+    size_t      first;           /* of them, in the whole weight            */
+    size_t      n_panels;
+    size_t      first_panel;     /* in the whole weight                     */
+    size_t      panel_bytes;     /* of a repacked panel                     */
+    uint8_t    *packed;          /* [n_panels][panel_bytes], 64-byte aligned,
+                                  * NULL if the kernels read data           */
+} di_cpu_wpart_t;
+
+struct di_weight_s {
+    size_t          n;           /* output rows in all                      */
+    size_t          k;
+    size_t          n_panels;    /* in all                                  */
+    size_t          bytes;       /* read by one product                     */
+    void           *memory;      /* of all packed parts                     */
+    size_t          memory_bytes;
+    size_t          n_parts;
+    di_cpu_wpart_t  parts[];
+};
+
+/* -- arguments of kernels -------------------------------------------------- */
+
+typedef struct {
+    uint8_t       *y;            /* activation rows                         */
+    size_t         y_stride;     /* bytes                                   */
+    float         *x;
+    const float   *add;          /* NULL: no residual                       */
+    const float   *w;
+    const int32_t *rows;         /* NULL: rows in order                     */
+    size_t         k;
+    float          eps;
+} di_cpu_norm_t;
+
+typedef struct {
+    uint8_t     *y;
+    size_t       y_stride;
+    const float *gu;
+    size_t       k;
+} di_cpu_silu_t;
+
+typedef struct {
+    float             *out;
+    const uint8_t     *act;
+    size_t             act_stride;
+    const di_weight_t *w;
+    const float       *bias;     /* NULL: none                              */
+} di_cpu_matmul_t;
+
+/* KV blocks of one layer.  A region is the K or V values of one KV head in
+ * one block; where a value lies in it is the kernels' own. */
+typedef struct {
+    uint8_t *data;               /* block 0 of this layer                   */
+    size_t   block_bytes;        /* from block to block                     */
+    size_t   region_bytes;       /* K, then V: two regions per head         */
+    uint32_t n_kv_heads;
+    uint32_t head_dim;
+} di_cpu_kv_t;
+
+static inline uint8_t *
+di_cpu_kv_region(const di_cpu_kv_t *kv, int32_t block, uint32_t head)
+{
+    return kv->data + (size_t) block * kv->block_bytes
+           + 2 * (size_t) head * kv->region_bytes;
+}
+
+typedef struct {
+    float            *qkv;       /* [n_rows][(n_heads + 2 n_kv) head_dim]   */
+    uint32_t          n_heads;
+    di_cpu_kv_t       kv;
+    const int32_t    *positions;
+    const float      *freqs;
+    di_rope_style_t   style;
+} di_cpu_rope_t;
+
+typedef struct {
+    uint8_t        *y;
+    size_t          y_stride;
+    const float    *qkv;
+    uint32_t        n_heads;
+    di_cpu_kv_t     kv;
+    const int32_t  *positions;
+    float           scale;
+} di_cpu_attn_t;
+
+/* Adjacent rows of one sequence, one KV head's group of query heads. */
+typedef struct {
+    const int32_t *table;        /* the sequence's KV blocks                */
+    uint32_t       first_row;
+    uint32_t       n_rows;       /* 1 .. DI_CPU_ROW_TILE                    */
+    uint32_t       kv_head;
+} di_cpu_attn_item_t;
+
+/* -- kernels --------------------------------------------------------------- */
+
+struct di_cpu_kern_s {
+    const char *name;            /* "bf16-amx": the device's arith_name     */
+    const char *ops;             /* "amx": what conf.ops says to pick it    */
+    di_arith_t  arith;
+    size_t      kv_value_bytes;  /* 4 or 2                                  */
+
+    /* Does this CPU (and its kernel) run it?  May ask for permission. */
+    bool (*usable)(void);
+    /* Once per thread before its first op; may be NULL. */
+    void (*thread_init)(void);
+
+    size_t (*act_bytes)(size_t k);       /* a multiple of 64                */
+
+    /* Bytes of a repacked panel, 0: the kernels read the file's rows; and
+     * repack panel p of a part. */
+    size_t (*panel_bytes)(di_wtype_t type, size_t k);
+    void (*pack)(const di_cpu_wpart_t *part, size_t k, size_t p);
+
+    /* Rows [r0, r1) of the op. */
+    void (*norm)(const di_cpu_norm_t *a, size_t r0, size_t r1);
+    void (*silu_mul)(const di_cpu_silu_t *a, size_t r0, size_t r1);
+    void (*rope_store)(const di_cpu_rope_t *a, const int32_t *table,
+                       size_t r0, size_t r1);    /* rows of one sequence    */
+
+    /* Panels [p0, p1) of one part, rows [r0, r1); scratch is the thread's,
+     * DI_CPU_SCRATCH bytes, 64-byte aligned. */
+    void (*matmul)(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
+                   size_t p0, size_t p1, size_t r0, size_t r1,
+                   void *scratch);
+    void (*attention)(const di_cpu_attn_t *a, const di_cpu_attn_item_t *item,
+                      void *scratch);
+    /* Copy the first n_tokens of one head's K and V regions. */
+    void (*kv_copy)(const di_cpu_kv_t *kv, uint8_t *dst, const uint8_t *src,
+                    uint32_t n_tokens);
+};
+
+/* All kernels, best first within an arithmetic; NULL ends the list. */
+extern const di_cpu_kern_t *const di_cpu_kerns[];
+
+extern const di_cpu_kern_t di_cpu_f32_ref;
+extern const di_cpu_kern_t di_cpu_bf16_ref;
+extern const di_cpu_kern_t di_cpu_q8_ref;
+
+/* -- pool ------------------------------------------------------------------ */
+
+typedef struct di_cpu_pool_s di_cpu_pool_t;
+typedef struct di_cpu_op_s   di_cpu_op_t;
+
+typedef struct {
+    di_cpu_pool_t *pool;
+    void          *scratch;      /* DI_CPU_SCRATCH bytes                    */
+    uint32_t       index;        /* 0: the caller of di_cpu_pool_run()      */
+} di_cpu_worker_t;
+
+/* Ops to run in order: an array of n. */
+typedef struct {
+    const di_cpu_op_t *ops;
+    size_t             n;
+} di_cpu_run_t;
+
+int di_cpu_pool_open(uint32_t n_threads, bool pin, uint32_t spin_us,
+                     void (*thread_init)(void), di_cpu_pool_t **pool,
+                     di_err_t *err);
+void di_cpu_pool_close(di_cpu_pool_t *pool);
+uint32_t di_cpu_pool_threads(const di_cpu_pool_t *pool);
+/* Run them all; the caller works as thread 0.  One caller at a time. */
+void di_cpu_pool_run(di_cpu_pool_t *pool, const di_cpu_run_t *runs,
+                     size_t n_runs);
+
+/* -- ops ------------------------------------------------------------------- */
+
+#define DI_CPU_PARTS_MAX 32768   /* parts of one op                         */
+
+typedef void (*di_cpu_part_fn)(const di_cpu_op_t *op, size_t part,
+                               di_cpu_worker_t *worker);
+
+struct di_cpu_op_s {
+    di_cpu_part_fn run;
+    /* If not NULL, called by one thread when the op's turn comes; returns
+     * the number of parts (0: nothing to do). */
+    size_t       (*plan)(const di_cpu_op_t *op);
+    di_dev_t      *dev;
+    size_t         n_parts;      /* used if plan is NULL                    */
+    size_t         n_rows;       /* rows of the op                          */
+    size_t         step;         /* rows or panels per part                 */
+    size_t         row_step;     /* matmul: rows per part                   */
+    di_rows_t      rows;         /* rope_store, attention                   */
+    union {
+        di_cpu_norm_t   norm;
+        di_cpu_silu_t   silu;
+        di_cpu_matmul_t matmul;
+        di_cpu_rope_t   rope;
+        di_cpu_attn_t   attn;
+        struct {
+            float             *x;
+            const di_weight_t *table;
+            const int32_t     *ids;
+        } embed;
+        struct {
+            void       *dst;
+            const void *src;
+            size_t      bytes;
+        } copy;
+        struct {
+            void (*fn)(void *arg, size_t part);
+            void  *arg;
+        } host;
+        struct {
+            di_cpu_kv_t kv;
+            uint32_t    dst;
+            uint32_t    src;
+            uint32_t    n_tokens;
+        } kv_copy;
+    } u;
+};
+
+/* -- device ---------------------------------------------------------------- */
+
+struct di_buf_s {
+    void  *data;
+    size_t bytes;                /* of the mapping                          */
+};
+
+struct di_dev_s {
+    const di_cpu_kern_t *kern;
+    di_cpu_pool_t       *pool;
+    di_dev_info_t        info;
+    di_cpu_attn_item_t  *items;  /* plan of the running attention op        */
+    size_t               items_max;
+    size_t               n_items;
+};
+
+/* Zeroed memory of its own mapping, in huge pages where the system likes to;
+ * NULL if there is none. */
+void *di_cpu_map(size_t bytes);
+void di_cpu_unmap(void *p, size_t bytes);
+
+int di_cpu_weight_open(di_dev_t *dev, const di_wpart_t *parts,
+                       size_t n_parts, size_t k, di_weight_t **weight,
+                       di_err_t *err);
+void di_cpu_weight_close(di_dev_t *dev, di_weight_t *weight);
+size_t di_cpu_weight_bytes(const di_weight_t *weight);
+
+/* -- streams: the launching half of di_ops_t, see there -------------------- */
+
+int di_cpu_stream_open(di_dev_t *dev, di_stream_t **stream);
+void di_cpu_stream_close(di_stream_t *stream);
+int di_cpu_stream_sync(di_stream_t *stream);
+void di_cpu_copy_in(di_stream_t *stream, di_view_t dst, const void *src,
+                    size_t bytes);
+void di_cpu_copy_out(di_stream_t *stream, void *dst, di_view_t src,
+                     size_t bytes);
+void di_cpu_host_call(di_stream_t *stream, void (*fn)(void *, size_t),
+                      void *arg, size_t n_parts);
+int di_cpu_graph_begin(di_stream_t *stream);
+int di_cpu_graph_end(di_stream_t *stream, di_graph_t **graph);
+void di_cpu_graph_launch(di_stream_t *stream, di_graph_t *graph);
+void di_cpu_graph_free(di_graph_t *graph);
+
+/* Append an op to the stream, or to the graph that it records. */
+void di_cpu_launch(di_stream_t *stream, di_cpu_op_t *op);
+di_dev_t *di_cpu_stream_dev(di_stream_t *stream);
+/* The stream remembers its first fault until the next sync. */
+void di_cpu_stream_fault(di_stream_t *stream, int code);
+
+/* ops.c: the operators' launches. */
+void di_cpu_embed(di_stream_t *s, di_view_t x, const di_weight_t *table,
+                  di_view_t ids, size_t n_rows);
+void di_cpu_norm(di_stream_t *s, di_view_t y, di_view_t x, di_view_t add,
+                 di_view_t w, float eps, di_view_t rows, size_t n_rows,
+                 size_t k);
+void di_cpu_matmul(di_stream_t *s, di_view_t out, di_view_t act,
+                   const di_weight_t *w, di_view_t bias, size_t n_rows);
+void di_cpu_silu_mul(di_stream_t *s, di_view_t y, di_view_t gu,
+                     size_t n_rows, size_t k);
+void di_cpu_rope_store(di_stream_t *s, di_view_t qkv, uint32_t n_heads,
+                       di_view_t kv, const di_kv_geom_t *geom,
+                       uint32_t layer, const di_rows_t *rows,
+                       di_view_t freqs, di_rope_style_t style);
+void di_cpu_attention(di_stream_t *s, di_view_t y, di_view_t qkv,
+                      uint32_t n_heads, di_view_t kv,
+                      const di_kv_geom_t *geom, uint32_t layer,
+                      const di_rows_t *rows, float scale);
+void di_cpu_kv_copy(di_stream_t *s, di_view_t kv, const di_kv_geom_t *geom,
+                    uint32_t dst, uint32_t src, uint32_t n_tokens);
+
+#endif

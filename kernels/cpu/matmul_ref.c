@@ -1,0 +1,216 @@
+/*
+ * matmul_ref.c - reference of the matrix product in the three arithmetics.
+ *
+ * The numbers are those of di_kernels.h.  In BF16 and Q8 a row's result is
+ *
+ *     sum_b (block_b . x_b) * scale_b   +   sum_b min_b * sum(x_b)   (+ bias)
+ *
+ * both sums float32 FMA chains in order of blocks, added at the end.  BF16
+ * takes codes of more than 4 bits as 16 * high + low, two products that are
+ * accumulated one after the other (high first): so the fast kernels expand
+ * every format with 16-entry tables.
+ */
+
+#include "ref.h"
+
+#include <math.h>
+#include <string.h>
+
+static float
+bias_of(const di_cpu_matmul_t *a, size_t col)
+{
+    return a->bias ? a->bias[col] : 0.0f;
+}
+
+/* Walk the columns of panels [p0, p1) and the rows: fn makes one value. */
+typedef float (*dot_fn)(const di_cpu_wpart_t *part, const uint8_t *w,
+                        const uint8_t *act, size_t k);
+
+static void
+each_value(dot_fn dot, const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
+           size_t p0, size_t p1, size_t r0, size_t r1)
+{
+    size_t k = a->w->k, end = p1 * DI_CPU_PANEL;
+    const uint8_t *w;
+
+    for (size_t n = p0 * DI_CPU_PANEL; n < end && n < part->n; n++) {
+        w = (const uint8_t *) part->data + n * part->row_bytes;
+        for (size_t r = r0; r < r1; r++)
+            a->out[r * a->w->n + part->first + n]
+                = dot(part, w, a->act + r * a->act_stride, k)
+                  + bias_of(a, part->first + n);
+    }
+}
+
+static float
+dot_f32(const di_cpu_wpart_t *part, const uint8_t *w, const uint8_t *act,
+        size_t k)
+{
+    const float *x = (const float *) (const void *) act;
+    size_t step = di_wtype_block(part->type);
+    float value[256];
+    double sum = 0;
+
+    if (step < 32)
+        step = 32;
+    for (size_t i = 0; i < k; i += step) {
+        di_dequantise(part->type, w + di_wtype_bytes(part->type, i), step,
+                      value);
+        for (size_t j = 0; j < step; j++)
+            sum += (double) value[j] * x[i + j];
+    }
+    return (float) sum;
+}
+
+/* Denormals are zeros to AMX, as inputs and as results. */
+static float
+flush(float x)
+{
+    return fabsf(x) < 0x1p-126f ? 0.0f : x;
+}
+
+/* TDPBF16PS for one value: c + (even chain + odd chain). */
+static float
+tdp(float c, const uint16_t *x, const float *w, size_t n)
+{
+    float even = 0, odd = 0;
+
+    for (size_t i = 0; i < n; i += 2) {
+        even = flush(fmaf(flush(di_bf16_to_f32(x[i])), w[i], even));
+        odd = flush(fmaf(flush(di_bf16_to_f32(x[i + 1])), w[i + 1], odd));
+    }
+    return flush(c + flush(even + odd));
+}
+
+/* Sum of n codes times x: 4-bit codes at once, wider ones as two planes. */
+static float
+dot_codes(const di_wcodes_t *codes, const int8_t *code, const uint16_t *x,
+          size_t n)
+{
+    float high[32], low[32];
+
+    for (size_t i = 0; i < n; i++) {
+        high[i] = (float) (code[i] & ~15);
+        low[i] = codes->bits == 4 ? (float) code[i] : (float) (code[i] & 15);
+    }
+    return tdp(codes->bits == 4 ? 0.0f : tdp(0, x, high, n), x, low, n);
+}
+
+static float
+dot_bf16_plain(const di_cpu_wpart_t *part, const uint8_t *w,
+               const uint16_t *x, size_t k)
+{
+    float value[32], c = 0;
+
+    for (size_t i = 0; i < k; i += 32) {
+        di_dequantise(part->type, w + di_wtype_bytes(part->type, i), 32,
+                      value);
+        for (size_t j = 0; j < 32; j++)
+            value[j] = flush(di_bf16_to_f32(di_f32_to_bf16(value[j])));
+        c = tdp(c, x + i, value, 32);
+    }
+    return c;
+}
+
+static float
+dot_bf16(const di_cpu_wpart_t *part, const uint8_t *w, const uint8_t *act,
+         size_t k)
+{
+    const uint16_t *x = (const uint16_t *) (const void *) act;
+    const float *sum = (const float *) (const void *) (act + 2 * k);
+    const di_wcodes_t *codes = di_wtype_codes(part->type);
+    float acc = 0, acc_min = 0;
+    di_wblock_t wb;
+
+    if (codes == NULL)
+        return dot_bf16_plain(part, w, x, k);
+
+    for (size_t b = 0; b < k / 32; b++, x += 32) {
+        di_wblock_get(part->type, w, b, &wb);
+        if (codes->half_scales) {
+            for (size_t h = 0; h < 2; h++)
+                acc = fmaf(dot_codes(codes, wb.code + 16 * h, x + 16 * h, 16),
+                           wb.scale[h], acc);
+        } else {
+            acc = fmaf(dot_codes(codes, wb.code, x, 32), wb.scale[0], acc);
+        }
+        acc_min = fmaf(sum[b], wb.min, acc_min);
+    }
+    return codes->has_min ? acc + acc_min : acc;
+}
+
+/* float weights: their products with the int8 values are summed as they are,
+ * 32 at a time, and scaled. */
+static float
+dot_q8_plain(const di_cpu_wpart_t *part, const uint8_t *w, const int8_t *q,
+             const float *scale, size_t k)
+{
+    float value[32], acc = 0;
+    double sum;
+
+    for (size_t b = 0; b < k / 32; b++, q += 32) {
+        di_dequantise(part->type, w + di_wtype_bytes(part->type, b * 32), 32,
+                      value);
+        sum = 0;
+        for (size_t j = 0; j < 32; j++)
+            sum += (double) value[j] * q[j];
+        acc = fmaf((float) sum, scale[b], acc);
+    }
+    return acc;
+}
+
+static float
+dot_q8(const di_cpu_wpart_t *part, const uint8_t *w, const uint8_t *act,
+       size_t k)
+{
+    const int8_t *q = (const int8_t *) act;
+    const float *scale = (const float *) (const void *) (act + k);
+    const float *sum = scale + k / 32;
+    const di_wcodes_t *codes = di_wtype_codes(part->type);
+    float acc = 0, acc_min = 0;
+    int32_t dot[2];
+    di_wblock_t wb;
+
+    if (codes == NULL)
+        return dot_q8_plain(part, w, q, scale, k);
+
+    for (size_t b = 0; b < k / 32; b++, q += 32) {
+        di_wblock_get(part->type, w, b, &wb);
+        dot[0] = dot[1] = 0;
+        for (size_t i = 0; i < 32; i++)
+            dot[i / 16] += wb.code[i] * q[i];
+        if (codes->half_scales) {
+            acc = fmaf((float) dot[0], wb.scale[0] * scale[b], acc);
+            acc = fmaf((float) dot[1], wb.scale[1] * scale[b], acc);
+        } else {
+            acc = fmaf((float) (dot[0] + dot[1]), wb.scale[0] * scale[b],
+                       acc);
+        }
+        acc_min = fmaf(sum[b], wb.min, acc_min);
+    }
+    return codes->has_min ? acc + acc_min : acc;
+}
+
+void
+di_ref_matmul_f32(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
+                  size_t p0, size_t p1, size_t r0, size_t r1, void *scratch)
+{
+    (void) scratch;
+    each_value(dot_f32, a, part, p0, p1, r0, r1);
+}
+
+void
+di_ref_matmul_bf16(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
+                   size_t p0, size_t p1, size_t r0, size_t r1, void *scratch)
+{
+    (void) scratch;
+    each_value(dot_bf16, a, part, p0, p1, r0, r1);
+}
+
+void
+di_ref_matmul_q8(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
+                 size_t p0, size_t p1, size_t r0, size_t r1, void *scratch)
+{
+    (void) scratch;
+    each_value(dot_q8, a, part, p0, p1, r0, r1);
+}

@@ -1,0 +1,335 @@
+/*
+ * ops.c - the operators' launches: from views to plain pointers, and how each
+ * op is cut into parts.
+ *
+ * Parts are about PART_BYTES of weights or a few rows: a part takes some
+ * microseconds, against a tenth of one to hand it out, and at the end of an
+ * op no thread waits long for another.  What would be one part anyway runs on
+ * the thread that finished the op before, without waking anybody.
+ */
+
+#include "cpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PART_BYTES   (24u << 10)  /* of weights, when rows are few          */
+#define ROWS_CHUNK   256          /* rows whose activations stay in cache   */
+#define ROW_VALUES   4096         /* values of row-wise ops per part        */
+
+static void *
+at(di_view_t view)
+{
+    return view.buf ? (uint8_t *) view.buf->data + view.offset : NULL;
+}
+
+static size_t
+min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Cut n rows of k values into parts. */
+static void
+cut_rows(di_cpu_op_t *op, size_t n, size_t k)
+{
+    op->n_rows = n;
+    op->step = ROW_VALUES / k + 1;
+    while (n / op->step >= DI_CPU_PARTS_MAX)
+        op->step *= 2;
+    op->n_parts = (n + op->step - 1) / op->step;
+}
+
+static void
+embed_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
+{
+    const di_weight_t *t = op->u.embed.table;
+    size_t end = min_size(op->n_rows, (i + 1) * op->step);
+    const di_cpu_wpart_t *part;
+    size_t id;
+
+    (void) worker;
+    for (size_t r = i * op->step; r < end; r++) {
+        id = (size_t) op->u.embed.ids[r];
+        for (part = t->parts; id >= part->n; part++)
+            id -= part->n;
+        di_dequantise(part->type,
+                      (const uint8_t *) part->data + id * part->row_bytes,
+                      t->k, op->u.embed.x + r * t->k);
+    }
+}
+
+void
+di_cpu_embed(di_stream_t *s, di_view_t x, const di_weight_t *table,
+             di_view_t ids, size_t n_rows)
+{
+    di_cpu_op_t op = { .run = embed_run };
+
+    cut_rows(&op, n_rows, table->k);
+    op.u.embed.x = at(x);
+    op.u.embed.table = table;
+    op.u.embed.ids = at(ids);
+    di_cpu_launch(s, &op);
+}
+
+static void
+norm_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
+{
+    (void) worker;
+    op->dev->kern->norm(&op->u.norm, i * op->step,
+                        min_size(op->n_rows, (i + 1) * op->step));
+}
+
+void
+di_cpu_norm(di_stream_t *s, di_view_t y, di_view_t x, di_view_t add,
+            di_view_t w, float eps, di_view_t rows, size_t n_rows, size_t k)
+{
+    di_cpu_op_t op = { .run = norm_run };
+
+    cut_rows(&op, n_rows, k);
+    op.u.norm.y = at(y);
+    op.u.norm.y_stride = di_cpu_stream_dev(s)->kern->act_bytes(k);
+    op.u.norm.x = at(x);
+    op.u.norm.add = at(add);
+    op.u.norm.w = at(w);
+    op.u.norm.rows = at(rows);
+    op.u.norm.k = k;
+    op.u.norm.eps = eps;
+    di_cpu_launch(s, &op);
+}
+
+static void
+silu_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
+{
+    (void) worker;
+    op->dev->kern->silu_mul(&op->u.silu, i * op->step,
+                            min_size(op->n_rows, (i + 1) * op->step));
+}
+
+void
+di_cpu_silu_mul(di_stream_t *s, di_view_t y, di_view_t gu, size_t n_rows,
+                size_t k)
+{
+    di_cpu_op_t op = { .run = silu_run };
+
+    cut_rows(&op, n_rows, k);
+    op.u.silu.y = at(y);
+    op.u.silu.y_stride = di_cpu_stream_dev(s)->kern->act_bytes(k);
+    op.u.silu.gu = at(gu);
+    op.u.silu.k = k;
+    di_cpu_launch(s, &op);
+}
+
+/* Parts are panel ranges of step panels, for each chunk of rows; a range may
+ * cross from one part of the weight into the next. */
+static void
+matmul_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
+{
+    const di_weight_t *w = op->u.matmul.w;
+    size_t ranges = (w->n_panels + op->step - 1) / op->step;
+    size_t p0 = i % ranges * op->step;
+    size_t p1 = min_size(w->n_panels, p0 + op->step);
+    size_t r0 = i / ranges * op->row_step;
+    size_t r1 = min_size(op->n_rows, r0 + op->row_step);
+    const di_cpu_wpart_t *part = w->parts;
+    size_t end;
+
+    while (p0 < p1) {
+        while (p0 >= part->first_panel + part->n_panels)
+            part++;
+        end = min_size(p1, part->first_panel + part->n_panels);
+        op->dev->kern->matmul(&op->u.matmul, part, p0 - part->first_panel,
+                              end - part->first_panel, r0, r1,
+                              worker->scratch);
+        p0 = end;
+    }
+}
+
+void
+di_cpu_matmul(di_stream_t *s, di_view_t out, di_view_t act,
+              const di_weight_t *w, di_view_t bias, size_t n_rows)
+{
+    di_cpu_op_t op = { .run = matmul_run, .n_rows = n_rows };
+    size_t panel_bytes = w->bytes / w->n_panels + 1;
+    size_t row_tiles = (n_rows + DI_CPU_ROW_TILE - 1) / DI_CPU_ROW_TILE;
+    size_t ranges, chunks;
+
+    op.row_step = ROWS_CHUNK;
+    op.step = PART_BYTES / (panel_bytes * row_tiles) + 1;
+    do {
+        ranges = (w->n_panels + op.step - 1) / op.step;
+        chunks = (n_rows + op.row_step - 1) / op.row_step;
+        op.n_parts = ranges * chunks;
+        op.step *= 2;
+    } while (op.n_parts > DI_CPU_PARTS_MAX);
+    op.step /= 2;
+
+    op.u.matmul.out = at(out);
+    op.u.matmul.act = at(act);
+    op.u.matmul.act_stride = di_cpu_stream_dev(s)->kern->act_bytes(w->k);
+    op.u.matmul.w = w;
+    op.u.matmul.bias = at(bias);
+    di_cpu_launch(s, &op);
+}
+
+static di_cpu_kv_t
+kv_layer(di_stream_t *s, di_view_t kv, const di_kv_geom_t *geom,
+         uint32_t layer)
+{
+    di_cpu_kv_t a;
+
+    a.region_bytes = (size_t) DI_CPU_KV_TOKENS * geom->head_dim
+                     * di_cpu_stream_dev(s)->kern->kv_value_bytes;
+    a.block_bytes = a.region_bytes * 2 * geom->n_kv_heads * geom->n_layers;
+    a.data = (uint8_t *) at(kv)
+             + (size_t) layer * geom->n_kv_heads * 2 * a.region_bytes;
+    a.n_kv_heads = geom->n_kv_heads;
+    a.head_dim = geom->head_dim;
+    return a;
+}
+
+/* Rows [r0, r1) cut where a sequence ends. */
+static void
+rope_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
+{
+    const int32_t *first = at(op->rows.seq_first);
+    const int32_t *tables = at(op->rows.tables);
+    size_t r = i * op->step;
+    size_t r1 = min_size(op->n_rows, r + op->step);
+    size_t seq = 0, end;
+
+    (void) worker;
+    while (r < r1) {
+        while ((size_t) first[seq + 1] <= r)
+            seq++;
+        end = min_size(r1, (size_t) first[seq + 1]);
+        op->dev->kern->rope_store(&op->u.rope,
+                                  tables + seq * op->rows.table_stride,
+                                  r, end);
+        r = end;
+    }
+}
+
+void
+di_cpu_rope_store(di_stream_t *s, di_view_t qkv, uint32_t n_heads,
+                  di_view_t kv, const di_kv_geom_t *geom, uint32_t layer,
+                  const di_rows_t *rows, di_view_t freqs,
+                  di_rope_style_t style)
+{
+    di_cpu_op_t op = { .run = rope_run, .rows = *rows };
+
+    cut_rows(&op, rows->n_rows,
+             (size_t) (n_heads + 2 * geom->n_kv_heads) * geom->head_dim);
+    op.u.rope.qkv = at(qkv);
+    op.u.rope.n_heads = n_heads;
+    op.u.rope.kv = kv_layer(s, kv, geom, layer);
+    op.u.rope.positions = at(rows->positions);
+    op.u.rope.freqs = at(freqs);
+    op.u.rope.style = style;
+    di_cpu_launch(s, &op);
+}
+
+/* One item per tile of rows of a sequence and KV head. */
+static size_t
+attn_plan(const di_cpu_op_t *op)
+{
+    const di_cpu_attn_t *a = &op->u.attn;
+    const int32_t *first = at(op->rows.seq_first);
+    const int32_t *tables = at(op->rows.tables);
+    di_cpu_attn_item_t *item = op->dev->items;
+    size_t end;
+
+    for (size_t seq = 0; seq < op->rows.n_seqs; seq++) {
+        end = (size_t) first[seq + 1];
+        for (size_t r = (size_t) first[seq]; r < end; r += DI_CPU_ROW_TILE) {
+            for (uint32_t h = 0; h < a->kv.n_kv_heads; h++, item++) {
+                item->table = tables + seq * op->rows.table_stride;
+                item->first_row = (uint32_t) r;
+                item->n_rows = (uint32_t) min_size(end - r, DI_CPU_ROW_TILE);
+                item->kv_head = h;
+            }
+        }
+    }
+
+    op->dev->n_items = (size_t) (item - op->dev->items);
+    return min_size(op->dev->n_items, DI_CPU_PARTS_MAX);
+}
+
+/* Later rows have more keys: they go first, so that the last parts are
+ * short. */
+static void
+attn_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
+{
+    size_t n = op->dev->n_items, parts = min_size(n, DI_CPU_PARTS_MAX);
+
+    for (; i < n; i += parts)
+        op->dev->kern->attention(&op->u.attn, &op->dev->items[n - 1 - i],
+                                 worker->scratch);
+}
+
+/* Room for the items of an attention over so many rows. */
+static bool
+reserve_items(di_stream_t *s, size_t n)
+{
+    di_dev_t *dev = di_cpu_stream_dev(s);
+    void *items;
+
+    if (n <= dev->items_max)
+        return true;
+    items = realloc(dev->items, n * sizeof(*dev->items));
+    if (items == NULL) {
+        di_cpu_stream_fault(s, DI_ENOMEM);
+        return false;
+    }
+    dev->items = items;
+    dev->items_max = n;
+    return true;
+}
+
+void
+di_cpu_attention(di_stream_t *s, di_view_t y, di_view_t qkv,
+                 uint32_t n_heads, di_view_t kv, const di_kv_geom_t *geom,
+                 uint32_t layer, const di_rows_t *rows, float scale)
+{
+    di_cpu_op_t op = { .run = attn_run, .plan = attn_plan, .rows = *rows };
+
+    if (!reserve_items(s, (size_t) rows->n_rows * geom->n_kv_heads))
+        return;
+
+    op.u.attn.y = at(y);
+    op.u.attn.y_stride = di_cpu_stream_dev(s)->kern->act_bytes(
+        (size_t) n_heads * geom->head_dim);
+    op.u.attn.qkv = at(qkv);
+    op.u.attn.n_heads = n_heads;
+    op.u.attn.kv = kv_layer(s, kv, geom, layer);
+    op.u.attn.positions = at(rows->positions);
+    op.u.attn.scale = scale;
+    di_cpu_launch(s, &op);
+}
+
+static void
+kv_copy_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
+{
+    const di_cpu_kv_t *kv = &op->u.kv_copy.kv;
+    size_t at_region = i * 2 * kv->region_bytes;
+
+    (void) worker;
+    op->dev->kern->kv_copy(
+        kv, kv->data + op->u.kv_copy.dst * kv->block_bytes + at_region,
+        kv->data + op->u.kv_copy.src * kv->block_bytes + at_region,
+        op->u.kv_copy.n_tokens);
+}
+
+void
+di_cpu_kv_copy(di_stream_t *s, di_view_t kv, const di_kv_geom_t *geom,
+               uint32_t dst, uint32_t src, uint32_t n_tokens)
+{
+    di_cpu_op_t op = { .run = kv_copy_run };
+
+    op.n_parts = (size_t) geom->n_layers * geom->n_kv_heads;
+    op.u.kv_copy.kv = kv_layer(s, kv, geom, 0);
+    op.u.kv_copy.dst = dst;
+    op.u.kv_copy.src = src;
+    op.u.kv_copy.n_tokens = n_tokens;
+    di_cpu_launch(s, &op);
+}

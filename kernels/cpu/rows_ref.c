@@ -1,0 +1,154 @@
+/*
+ * rows_ref.c - reference of the row-wise operators: conversion to activation
+ * rows, RMS norm, gated SiLU.
+ */
+
+#include "ref.h"
+
+#include <math.h>
+#include <string.h>
+
+static size_t
+align64(size_t n)
+{
+    return (n + 63) & ~(size_t) 63;
+}
+
+size_t
+di_ref_act_bytes(di_arith_t arith, size_t k)
+{
+    switch (arith) {
+    case DI_ARITH_BF16: return align64(2 * k + k / 32 * 4);
+    case DI_ARITH_Q8:   return align64(k + k / 32 * 8);
+    default:            return align64(4 * k);
+    }
+}
+
+float
+di_ref_sum32(const float *x)
+{
+    float t[16];
+
+    for (size_t i = 0; i < 16; i++)
+        t[i] = x[i] + x[i + 16];
+    for (size_t n = 8; n > 0; n /= 2)
+        for (size_t i = 0; i < n; i++)
+            t[i] += t[i + n];
+    return t[0];
+}
+
+static void
+act_bf16(const float *x, size_t k, uint8_t *row)
+{
+    uint16_t *y = (uint16_t *) (void *) row;
+    float *sum = (float *) (void *) (row + 2 * k);
+    float rounded[32];
+
+    for (size_t b = 0; b < k / 32; b++) {
+        for (size_t i = 0; i < 32; i++) {
+            y[b * 32 + i] = di_f32_to_bf16(x[b * 32 + i]);
+            rounded[i] = di_bf16_to_f32(y[b * 32 + i]);
+        }
+        sum[b] = di_ref_sum32(rounded);
+    }
+}
+
+/* scale = amax / 127; a run of zeros (or one so small that 127 / amax is not
+ * finite) is all zeros. */
+static void
+act_q8(const float *x, size_t k, uint8_t *row)
+{
+    int8_t *q = (int8_t *) row;
+    float *scale = (float *) (void *) (row + k);
+    float *sum = scale + k / 32;
+    float amax, inverse;
+    int32_t total;
+
+    for (size_t b = 0; b < k / 32; b++, x += 32, q += 32) {
+        amax = 0;
+        for (size_t i = 0; i < 32; i++)
+            amax = fmaxf(amax, fabsf(x[i]));
+        scale[b] = amax / 127.0f;
+        inverse = amax < 0x1p-120f ? 0.0f : 127.0f / amax;
+        total = 0;
+        for (size_t i = 0; i < 32; i++) {
+            q[i] = (int8_t) lrintf(x[i] * inverse);
+            total += q[i];
+        }
+        sum[b] = scale[b] * (float) total;
+    }
+}
+
+void
+di_ref_act(di_arith_t arith, const float *x, size_t k, uint8_t *row)
+{
+    switch (arith) {
+    case DI_ARITH_BF16: act_bf16(x, k, row); break;
+    case DI_ARITH_Q8:   act_q8(x, k, row); break;
+    default:            memcpy(row, x, k * sizeof(*x)); break;
+    }
+}
+
+/* Rows are made in pieces of 32 values, which every arithmetic can convert
+ * apart; a piece is then copied to its places in the row. */
+static void
+put_piece(di_arith_t arith, const float *x, size_t b, size_t k, uint8_t *row)
+{
+    uint8_t piece[128];
+    size_t n = arith == DI_ARITH_F32 ? 128 : arith == DI_ARITH_BF16 ? 64 : 32;
+
+    di_ref_act(arith, x, 32, piece);
+    memcpy(row + b * n, piece, n);
+    if (arith != DI_ARITH_F32)
+        memcpy(row + k / 32 * n + b * 4, piece + n, 4);
+    if (arith == DI_ARITH_Q8)
+        memcpy(row + k / 32 * n + k / 32 * 4 + b * 4, piece + n + 4, 4);
+}
+
+void
+di_ref_norm(di_arith_t arith, const di_cpu_norm_t *a, size_t r0, size_t r1)
+{
+    float y[32], *x;
+    const float *add;
+    double sum, factor;
+    size_t row;
+
+    for (size_t r = r0; r < r1; r++) {
+        row = a->rows ? (size_t) a->rows[r] : r;
+        x = a->x + row * a->k;
+        add = a->add ? a->add + row * a->k : NULL;
+
+        sum = 0;
+        for (size_t i = 0; i < a->k; i++) {
+            if (add)
+                x[i] += add[i];
+            sum += (double) x[i] * x[i];
+        }
+        factor = 1.0 / sqrt(sum / (double) a->k + (double) a->eps);
+
+        for (size_t b = 0; b < a->k / 32; b++) {
+            for (size_t i = 0; i < 32; i++)
+                y[i] = (float) (x[b * 32 + i] * factor * a->w[b * 32 + i]);
+            put_piece(arith, y, b, a->k, a->y + r * a->y_stride);
+        }
+    }
+}
+
+void
+di_ref_silu_mul(di_arith_t arith, const di_cpu_silu_t *a, size_t r0,
+                size_t r1)
+{
+    const float *gate, *up;
+    float y[32];
+
+    for (size_t r = r0; r < r1; r++) {
+        for (size_t b = 0; b < a->k / 32; b++) {
+            gate = a->gu + r * 2 * a->k + b * 32;
+            up = gate + a->k;
+            for (size_t i = 0; i < 32; i++)
+                y[i] = (float) (gate[i] / (1.0 + exp(-(double) gate[i]))
+                                * up[i]);
+            put_piece(arith, y, b, a->k, a->y + r * a->y_stride);
+        }
+    }
+}
