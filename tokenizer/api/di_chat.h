@@ -74,10 +74,19 @@ typedef struct {
 
 typedef struct di_chat_req_s di_chat_req_t;
 
+/* Bounds of single fields; at each the request is taken, above it is a 400. */
+#define DI_CHAT_N_MAX            128
+#define DI_CHAT_TOP_LOGPROBS_MAX 20
+#define DI_CHAT_BIAS_MAX         1024
+#define DI_CHAT_STOPS_MAX        16
+#define DI_CHAT_STOP_BYTES_MAX   1024    /* of one stop string             */
+#define DI_CHAT_STOP_IDS_MAX     64
+
 typedef struct {
-    size_t   depth;              /* JSON nesting, default 64                */
-    size_t   messages;           /* default 4096                            */
-    uint32_t vocab;              /* ids in logit_bias must be below         */
+    size_t   depth;              /* JSON nesting, 0: 64; at most 256        */
+    size_t   messages;           /* 0: 4096                                 */
+    uint32_t vocab;              /* ids in logit_bias and stop_token_ids
+                                  * must be below                           */
 } di_chat_limits_t;
 
 /* Parse a body.  DI_OK and *req owned by the caller, or a code with *e
@@ -113,21 +122,26 @@ void di_chat_out_close(di_chat_out_t *out);
 void di_chat_out_start(di_chat_out_t *out, uint32_t prompt_tokens,
                        uint32_t cached_tokens);
 
-/* Log-probability entry of the choice's next token. */
+/* Log-probability entry of the choice's next token: before the call that
+ * brings the token.  Ignored if the request didn't ask for them. */
 int di_chat_out_logprob(di_chat_out_t *out, uint32_t choice, int32_t token,
                         float logprob, const di_chat_top_t *top, size_t n_top);
 
-/* New tokens of a choice.  In stream mode their SSE events (as many as make
- * sense: one per call at most for plain text) are appended to sse; in the
- * other mode text is gathered.  *stopped: a stop string was met, the choice is
- * finished and its sequence should be cancelled; later tokens of it are
- * ignored.  DI_OK or DI_ENOMEM. */
+/* New tokens of a choice.  In stream mode their SSE events are appended to
+ * sse: one for all their text, and the role's before the first; in the other
+ * mode text is gathered and sse may be NULL.  *stopped: a stop string was
+ * met, the text is complete and the sequence should be cancelled; later
+ * tokens of it are ignored.  The finish chunk is di_chat_out_finish()'s, which
+ * may be called at once.  DI_OK, DI_ENOMEM, or DI_EINVAL: no such choice. */
 int di_chat_out_tokens(di_chat_out_t *out, uint32_t choice,
                        const int32_t *tokens, size_t n_tokens, di_sbuf_t *sse,
                        bool *stopped);
 
-/* The engine ended a choice.  Flushes held text, writes the finish chunk.
- * *done: all choices are finished. */
+/* The engine ended a choice.  Flushes held text and writes the finish chunk
+ * (reason "stop" if a stop string was met, whatever is given); after
+ * DI_CHAT_ERROR there is no finish chunk: the caller writes the error event.
+ * A second call for a choice writes nothing.  *done: all choices are
+ * finished. */
 int di_chat_out_finish(di_chat_out_t *out, uint32_t choice,
                        di_chat_finish_t reason, di_sbuf_t *sse, bool *done);
 
@@ -138,7 +152,8 @@ int di_chat_out_end(di_chat_out_t *out, di_sbuf_t *sse);
 int di_chat_out_body(di_chat_out_t *out, di_sbuf_t *body);
 
 uint32_t di_chat_out_completion_tokens(const di_chat_out_t *out);
-const char *di_chat_out_finish_reason(const di_chat_out_t *out); /* choice 0*/
+/* Of choice 0, for logs: "stop", "length", "error", or "" while it runs. */
+const char *di_chat_out_finish_reason(const di_chat_out_t *out);
 
 /* -------------------------------------------------------------- models --- */
 

@@ -1,0 +1,107 @@
+/*
+ * json.h - JSON of request bodies, read to a tree, and of responses, written
+ * to a buffer.
+ *
+ * Reading.  jansson is this project's JSON library; request bodies alone have
+ * a reader of their own, for two reasons that were measured or follow from
+ * its interface: a 330 KB string takes jansson about 3 ms, an event loop's
+ * whole share three times over (here about 0.1 ms), and jansson cannot keep
+ * every fact a request may hold (integers from 2^63 to 2^64-1, which are valid
+ * seeds; the place of a value for the error text).  The unit test and the
+ * fuzz target hold this reader against jansson.
+ *
+ * The tree lies in an arena.  Strings are unescaped in place in the reader's
+ * own copy of the body, so every di_str_t of the tree lives as long as that
+ * arena, and nothing is copied twice.
+ *
+ * Rules: RFC 8259, one object at the top, UTF-8 without a byte order mark;
+ * \u0000, lone surrogates and duplicate keys are errors.
+ */
+
+#ifndef DI_JSON_H
+#define DI_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "arena.h"
+#include "di_chat.h"
+
+#define DI_JSON_NODES_MAX  (1u << 20)   /* values in one body               */
+#define DI_JSON_DEPTH_MAX  256          /* highest depth that may be set    */
+
+typedef enum {
+    DI_JSON_NULL = 0, DI_JSON_FALSE, DI_JSON_TRUE, DI_JSON_INT, DI_JSON_UINT,
+    DI_JSON_REAL, DI_JSON_STRING, DI_JSON_ARRAY, DI_JSON_OBJECT,
+} di_json_type_t;
+
+typedef struct di_json_s di_json_t;
+
+struct di_json_s {
+    di_str_t   key;              /* in an object: its name                  */
+    di_json_t *next;             /* next element or member                  */
+    union {
+        di_str_t str;            /* STRING                                  */
+        int64_t  i;              /* INT: any value of that type             */
+        uint64_t u;              /* UINT: above INT64_MAX                   */
+        double   d;              /* REAL, finite; -0 is one                 */
+        struct {                 /* ARRAY, OBJECT                           */
+            di_json_t *first;
+            size_t     n;
+        } list;
+    } v;
+    uint32_t   offset;           /* of the value's first byte in the body   */
+    uint8_t    type;             /* di_json_type_t                          */
+};
+
+/* Read one object.  body is borrowed, the tree is the arena's.  depth: levels
+ * of nesting allowed (the object itself is one), at most DI_JSON_DEPTH_MAX.
+ * DI_OK; DI_EFORMAT: malformed; DI_ELIMIT: depth, number of values or 4 GB;
+ * DI_ENOMEM.  err tells line, column (in bytes) and what is wrong.
+ * O(len), and O(k log k) for an object of k members. */
+int di_json_read(di_arena_t *arena, const char *body, size_t len, size_t depth,
+                 di_json_t **root, di_err_t *err);
+
+/* The member called name, or NULL. */
+const di_json_t *di_json_get(const di_json_t *object, const char *name);
+
+/* Text from a body as an error message may quote it: controls become '?', a
+ * long one is cut with "...". */
+#define DI_JSON_QUOTE  64        /* bytes of `out`, NUL included            */
+void di_json_quote(di_str_t s, char out[DI_JSON_QUOTE]);
+
+static inline bool
+di_json_is(const di_str_t *s, const char *text)
+{
+    size_t i;
+
+    for (i = 0; i < s->len; i++) {
+        if (s->data[i] != text[i] || text[i] == '\0')
+            return false;
+    }
+
+    return text[i] == '\0';
+}
+
+/* ------------------------------------------------------------- writing --- */
+
+/* Make room for `more` bytes; false: out of memory (b->failed is set). */
+bool di_sbuf_room(di_sbuf_t *b, size_t more);
+
+#define di_sbuf_lit(b, literal)  di_sbuf_add(b, literal, sizeof(literal) - 1)
+
+/* Text as the inside of a JSON string.  Controls, quote, backslash and the
+ * line separators U+0085, U+2028 and U+2029 are escaped, so that an SSE event
+ * stays one line for every client; an ill-formed maximal subpart becomes one
+ * U+FFFD. */
+void di_json_add_text(di_sbuf_t *b, const char *text, size_t len);
+/* The same with its quotes. */
+void di_json_add_string(di_sbuf_t *b, const char *text, size_t len);
+void di_json_add_u64(di_sbuf_t *b, uint64_t v);
+void di_json_add_i64(di_sbuf_t *b, int64_t v);
+/* A log-probability: at most 8 decimals, at least one; NaN and what is below
+ * -9999 become -9999.0, as JSON has no infinities. */
+void di_json_add_logprob(di_sbuf_t *b, float v);
+
+#endif

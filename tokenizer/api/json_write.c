@@ -1,0 +1,222 @@
+/*
+ * json_write.c - the growing buffer, and JSON text written to it.
+ *
+ * Escaping works in runs: a table says for each byte whether it can be copied
+ * as it is; runs of such bytes are copied whole.  Numbers are printed here
+ * and not by printf(), whose decimal point follows the process's locale.
+ */
+
+#include "json.h"
+#include "di_utf8.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Why a byte can't be copied at once. */
+enum { PLAIN = 0, ESCAPE, HIGH };
+
+static const unsigned char class_of[256] = {
+    [0x00 ... 0x1f] = ESCAPE,
+    ['"'] = ESCAPE,
+    ['\\'] = ESCAPE,
+    [0x80 ... 0xff] = HIGH,
+};
+
+bool
+di_sbuf_room(di_sbuf_t *b, size_t more)
+{
+    size_t cap;
+    char  *data;
+
+    if (b->failed)
+        return false;
+
+    if (more <= b->cap - b->len)
+        return true;
+
+    cap = b->cap == 0 ? 256 : b->cap;
+    while (cap - b->len < more) {
+        if (cap > SIZE_MAX / 2) {
+            b->failed = true;
+            return false;
+        }
+        cap *= 2;
+    }
+
+    data = realloc(b->data, cap);
+    if (data == NULL) {
+        b->failed = true;
+        return false;
+    }
+
+    b->data = data;
+    b->cap = cap;
+    return true;
+}
+
+void
+di_sbuf_add(di_sbuf_t *b, const char *data, size_t len)
+{
+    if (len == 0 || !di_sbuf_room(b, len))
+        return;
+
+    memcpy(b->data + b->len, data, len);
+    b->len += len;
+}
+
+void
+di_sbuf_free(di_sbuf_t *b)
+{
+    free(b->data);
+    memset(b, 0, sizeof(*b));
+}
+
+static void
+add_escape(di_sbuf_t *b, unsigned c)
+{
+    static const char hex[] = "0123456789abcdef";
+    char              s[6] = { '\\', 'u', '0', '0', '0', '0' };
+
+    switch (c) {
+    case '"':  di_sbuf_lit(b, "\\\""); return;
+    case '\\': di_sbuf_lit(b, "\\\\"); return;
+    case '\n': di_sbuf_lit(b, "\\n");  return;
+    case '\r': di_sbuf_lit(b, "\\r");  return;
+    case '\t': di_sbuf_lit(b, "\\t");  return;
+    case '\b': di_sbuf_lit(b, "\\b");  return;
+    case '\f': di_sbuf_lit(b, "\\f");  return;
+    }
+
+    s[2] = hex[c >> 12 & 15];
+    s[3] = hex[c >> 8 & 15];
+    s[4] = hex[c >> 4 & 15];
+    s[5] = hex[c & 15];
+    di_sbuf_add(b, s, sizeof(s));
+}
+
+/* The line separator that a well-formed character is, or 0. */
+static unsigned
+separator(const char *p, size_t len)
+{
+    if (len == 2 && memcmp(p, "\xc2\x85", 2) == 0)
+        return 0x85;
+
+    if (len == 3 && memcmp(p, "\xe2\x80\xa8", 3) == 0)
+        return 0x2028;
+
+    if (len == 3 && memcmp(p, "\xe2\x80\xa9", 3) == 0)
+        return 0x2029;
+
+    return 0;
+}
+
+void
+di_json_add_text(di_sbuf_t *b, const char *text, size_t len)
+{
+    const char *p = text, *run = text, *end;
+    unsigned    c;
+    size_t      n;
+    di_utf8_t   kind;
+
+    if (len == 0)
+        return;
+
+    end = text + len;
+
+    while (p < end) {
+        switch (class_of[(unsigned char) *p]) {
+
+        case PLAIN:
+            p++;
+            continue;
+
+        case ESCAPE:
+            di_sbuf_add(b, run, (size_t) (p - run));
+            add_escape(b, (unsigned char) *p);
+            run = ++p;
+            continue;
+        }
+
+        kind = di_utf8_step(p, (size_t) (end - p), &n);
+        c = kind == DI_UTF8_OK ? separator(p, n) : 0;
+
+        if (kind != DI_UTF8_OK || c != 0) {
+            di_sbuf_add(b, run, (size_t) (p - run));
+            if (c != 0)
+                add_escape(b, c);
+            else
+                di_sbuf_lit(b, "\xef\xbf\xbd");
+            run = p + n;
+        }
+
+        p += n;
+    }
+
+    di_sbuf_add(b, run, (size_t) (p - run));
+}
+
+void
+di_json_add_string(di_sbuf_t *b, const char *text, size_t len)
+{
+    di_sbuf_lit(b, "\"");
+    di_json_add_text(b, text, len);
+    di_sbuf_lit(b, "\"");
+}
+
+void
+di_json_add_u64(di_sbuf_t *b, uint64_t v)
+{
+    char  s[20];
+    char *p = s + sizeof(s);
+
+    do {
+        *--p = (char) ('0' + v % 10);
+        v /= 10;
+    } while (v != 0);
+
+    di_sbuf_add(b, p, (size_t) (s + sizeof(s) - p));
+}
+
+void
+di_json_add_i64(di_sbuf_t *b, int64_t v)
+{
+    if (v < 0) {
+        di_sbuf_lit(b, "-");
+        di_json_add_u64(b, 0 - (uint64_t) v);
+        return;
+    }
+
+    di_json_add_u64(b, (uint64_t) v);
+}
+
+void
+di_json_add_logprob(di_sbuf_t *b, float v)
+{
+    const uint64_t unit = 100000000;
+    uint64_t       u;
+    char           s[9];
+    size_t         n;
+
+    if (!(v >= -9999.0f))
+        v = -9999.0f;
+
+    if (v > 9999.0f)
+        v = 9999.0f;
+
+    u = (uint64_t) llround(fabs((double) v) * (double) unit);
+    if (v < 0 && u != 0)
+        di_sbuf_lit(b, "-");
+
+    di_json_add_u64(b, u / unit);
+    u %= unit;
+
+    s[0] = '.';
+    for (n = 8; n > 0; n--) {
+        s[n] = (char) ('0' + u % 10);
+        u /= 10;
+    }
+
+    for (n = 9; n > 2 && s[n - 1] == '0'; n--) { /* void */ }
+    di_sbuf_add(b, s, n);
+}

@@ -1,0 +1,243 @@
+/*
+ * dialect.c - choosing a dialect; from conversation to token ids.
+ *
+ * Only special ids that a dialect wrote as such are in a prompt: text goes
+ * through di_tok_encode(), which never makes one.  No BOS is added here: a
+ * template that has one spells it, and what the template says is what the
+ * model was trained on.
+ */
+
+#include "dialect.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const di_dialect_ops_t *const dialects[] = { &di_dialect_chatml };
+
+#define N_DIALECTS  (sizeof(dialects) / sizeof(dialects[0]))
+
+/* ----------------------------------------------------------------- pieces */
+
+static di_piece_t *
+add_piece(di_pieces_t *p)
+{
+    di_piece_t *pieces;
+    size_t      cap;
+
+    if (p->failed)
+        return NULL;
+
+    if (p->n == p->n_cap) {
+        cap = p->n_cap == 0 ? 32 : p->n_cap * 2;
+        pieces = realloc(p->pieces, cap * sizeof(*pieces));
+        if (pieces == NULL) {
+            p->failed = true;
+            return NULL;
+        }
+        p->pieces = pieces;
+        p->n_cap = cap;
+    }
+
+    return &p->pieces[p->n++];
+}
+
+void
+di_pieces_special(di_pieces_t *p, int32_t id)
+{
+    di_piece_t *piece = add_piece(p);
+
+    if (piece != NULL)
+        *piece = (di_piece_t) { id, 0, 0 };
+}
+
+static void
+text_room(di_pieces_t *p, size_t more)
+{
+    size_t cap = p->cap == 0 ? 1024 : p->cap;
+    char  *text;
+
+    if (more <= p->cap - p->len)
+        return;
+
+    while (cap - p->len < more) {
+        if (cap > SIZE_MAX / 2) {
+            p->failed = true;
+            return;
+        }
+        cap *= 2;
+    }
+
+    text = realloc(p->text, cap);
+    if (text == NULL) {
+        p->failed = true;
+        return;
+    }
+
+    p->text = text;
+    p->cap = cap;
+}
+
+void
+di_pieces_text(di_pieces_t *p, const char *text, size_t len)
+{
+    di_piece_t *piece;
+
+    if (len == 0)
+        return;
+
+    text_room(p, len);
+    if (p->failed)
+        return;
+
+    if (p->n == 0 || p->pieces[p->n - 1].special >= 0) {
+        piece = add_piece(p);
+        if (piece == NULL)
+            return;
+        *piece = (di_piece_t) { -1, p->len, 0 };
+    }
+
+    memcpy(p->text + p->len, text, len);
+    p->len += len;
+    p->pieces[p->n - 1].len += len;
+}
+
+void
+di_pieces_free(di_pieces_t *p)
+{
+    free(p->text);
+    free(p->pieces);
+    memset(p, 0, sizeof(*p));
+}
+
+/* --------------------------------------------------------------- choosing */
+
+/* "chatml, ..." for error texts. */
+static const char *
+list_names(char *buf, size_t size)
+{
+    size_t i, n = 0;
+
+    buf[0] = '\0';
+    for (i = 0; i < N_DIALECTS && n < size; i++)
+        n += (size_t) snprintf(buf + n, size - n, "%s%s", i > 0 ? ", " : "",
+                               dialects[i]->name);
+
+    return buf;
+}
+
+int
+di_dialect_open(const di_vocab_t *vocab, di_str_t template_text,
+                const char *name, di_dialect_t **dialect, di_err_t *err)
+{
+    char   names[64];
+    size_t i;
+
+    for (i = 0; i < N_DIALECTS; i++) {
+        if (name != NULL
+            ? strcmp(name, dialects[i]->name) == 0
+            : template_text.data != NULL && dialects[i]->knows(template_text))
+            return dialects[i]->open(vocab, template_text, dialect, err);
+    }
+
+    list_names(names, sizeof(names));
+
+    if (name != NULL)
+        return di_err_set(err, DI_EUNSUPPORTED, 0, "unknown dialect \"%s\":"
+                          " known are %s", name, names);
+
+    return di_err_set(err, DI_EUNSUPPORTED, 0, "%s: name its dialect, one of"
+                      " %s", template_text.data == NULL
+                      ? "the model has no chat template"
+                      : "the model's chat template is unknown", names);
+}
+
+void
+di_dialect_close(di_dialect_t *dialect)
+{
+    if (dialect != NULL)
+        dialect->ops->close(dialect);
+}
+
+const char *
+di_dialect_name(const di_dialect_t *dialect)
+{
+    return dialect->ops->name;
+}
+
+/* --------------------------------------------------------------- encoding */
+
+/* Encode all pieces; past `limit` they are only counted. */
+static int
+encode_pieces(const di_pieces_t *p, di_tok_t *tok, int32_t *ids, size_t limit,
+              size_t *n_ids)
+{
+    const di_piece_t *piece;
+    size_t            i, got, used, n = 0;
+    int               rc;
+
+    for (i = 0; i < p->n; i++) {
+        piece = &p->pieces[i];
+        used = n < limit ? n : limit;
+
+        if (piece->special >= 0) {
+            if (n < limit)
+                ids[n] = piece->special;
+            n++;
+            continue;
+        }
+
+        rc = di_tok_encode(tok, p->text + piece->at, piece->len, ids + used,
+                           limit - used, &got);
+        if (rc != DI_OK && rc != DI_ELIMIT)
+            return rc;
+
+        n += got;
+    }
+
+    *n_ids = n;
+    return n > limit ? DI_ELIMIT : DI_OK;
+}
+
+int
+di_dialect_encode(const di_dialect_t *dialect, di_tok_t *tok,
+                  const di_conv_t *conv, size_t limit, int32_t **ids,
+                  size_t *n, di_err_t *err)
+{
+    di_pieces_t pieces = { 0 };
+    int32_t    *out = NULL;
+    size_t      cap;
+    int         rc;
+
+    rc = dialect->ops->render(dialect, conv, &pieces, err);
+    if (rc != DI_OK)
+        goto done;
+
+    /* A text never has more ids than bytes. */
+    cap = pieces.len + pieces.n;
+    if (cap > limit)
+        cap = limit;
+
+    if (!pieces.failed && cap < SIZE_MAX / sizeof(*out))
+        out = malloc((cap + 1) * sizeof(*out));
+
+    if (out == NULL) {
+        rc = di_err_set(err, DI_ENOMEM, 0, "out of memory");
+        goto done;
+    }
+
+    rc = encode_pieces(&pieces, tok, out, cap, n);
+    if (rc != DI_OK) {
+        free(out);
+        (void) di_err_set(err, rc, 0, rc == DI_ELIMIT
+                          ? "the prompt is over the limit"
+                          : "out of memory");
+        goto done;
+    }
+
+    *ids = out;
+
+done:
+
+    di_pieces_free(&pieces);
+    return rc;
+}

@@ -1,0 +1,62 @@
+/*
+ * dialect.h - what a dialect implements, and the pieces it renders to.
+ *
+ * A rendered prompt is a list of pieces: special tokens by id, and runs of
+ * ordinary text.  Text between two special tokens is one piece, whatever it
+ * was put together from, because that is what the vocabulary must see whole;
+ * pieces are independent of each other, so they may be encoded in any order
+ * or on several threads.
+ */
+
+#ifndef DI_DIALECT_INTERNAL_H
+#define DI_DIALECT_INTERNAL_H
+
+#include "di_dialect.h"
+
+typedef struct {
+    int32_t special;             /* its id, or -1: text                     */
+    size_t  at;                  /* text: its place in di_pieces_t.text     */
+    size_t  len;
+} di_piece_t;
+
+/* Zero-initialised is empty. */
+typedef struct {
+    char       *text;            /* of all pieces, end to end               */
+    size_t      len;
+    size_t      cap;
+    di_piece_t *pieces;
+    size_t      n;
+    size_t      n_cap;
+    bool        failed;          /* an allocation failed                    */
+} di_pieces_t;
+
+void di_pieces_special(di_pieces_t *p, int32_t id);
+/* Ordinary text: joins the text before it.  Borrowed. */
+void di_pieces_text(di_pieces_t *p, const char *text, size_t len);
+void di_pieces_free(di_pieces_t *p);
+
+typedef struct {
+    const char *name;
+
+    /* Is this template one of the dialect's? */
+    bool (*knows)(di_str_t template_text);
+
+    /* Make the dialect for a vocabulary.  The template may be unknown (the
+     * dialect was named) or absent (data NULL).  As di_dialect_open(). */
+    int  (*open)(const di_vocab_t *vocab, di_str_t template_text,
+                 di_dialect_t **dialect, di_err_t *err);
+    void (*close)(di_dialect_t *dialect);
+
+    /* DI_OK (look at pieces->failed) or DI_EINVAL as di_dialect_encode(). */
+    int  (*render)(const di_dialect_t *dialect, const di_conv_t *conv,
+                   di_pieces_t *pieces, di_err_t *err);
+} di_dialect_ops_t;
+
+/* The head of every dialect's own struct. */
+struct di_dialect_s {
+    const di_dialect_ops_t *ops;
+};
+
+extern const di_dialect_ops_t di_dialect_chatml;
+
+#endif
