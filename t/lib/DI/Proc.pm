@@ -191,6 +191,24 @@ sub at_exit {
     push @at_exit, @_;
 }
 
+# A whole file, or what follows an offset; '' if it cannot be read.
+sub slurp {
+    my ($path, $offset) = @_;
+
+    open(my $fh, '<:raw', $path) or return '';
+    seek($fh, $offset, 0) if $offset;
+    local $/;
+    return readline($fh) // '';
+}
+
+sub spew {
+    my ($path, $content) = @_;
+
+    open(my $fh, '>:raw', $path) or die "cannot write $path: $!\n";
+    print $fh $content;
+    close($fh) or die "cannot write $path: $!\n";
+}
+
 # A directory for sockets and files, open to nginx's workers whatever user
 # they run as, removed at the end.  Under /tmp, for a unix socket's path may
 # have 107 bytes only.

@@ -11,6 +11,7 @@ package Test::Nginx::Server;
 use strict;
 use warnings;
 
+use DI::Nginx ();
 use DI::Proc ();
 use File::Path ();
 use File::Spec ();
@@ -205,7 +206,7 @@ sub output_file { "$_[0]{root}/logs/output.txt" }
 sub output {
     my ($self) = @_;
 
-    return slurp($self->output_file);
+    return DI::Proc::slurp($self->output_file);
 }
 
 # Stop nginx and wait until it is gone.  Its logs stay.
@@ -222,18 +223,19 @@ sub down {
 # Put the new configuration in force by SIGHUP.
 sub reload {
     my ($self, $conf) = @_;
-    my @old = $self->workers;
+    my @old = DI::Nginx::workers_of($self->{pid});
     my $offset = -s $self->log_file('error') // 0;
 
     $self->write_conf($conf);
     kill('HUP', $self->{pid});
     my $failed;
     my $done = DI::Proc::wait_until(10, sub {
-        my $log = slurp($self->log_file('error'), $offset);
+        my $log = DI::Proc::slurp($self->log_file('error'), $offset);
         return $failed = 1 if $log =~ /\[emerg\]/;
 
-        my %leaving = map { $_ => 1 } grep { leaving($_) } @old;
-        my %now = map { $_ => 1 } $self->workers;
+        my %leaving = map { $_ => 1 }
+                      grep { DI::Nginx::leaving($_) } @old;
+        my %now = map { $_ => 1 } DI::Nginx::workers_of($self->{pid});
         return 0 if grep { $now{$_} && !$leaving{$_} } @old;
         delete @now{@old};
         return keys(%now) > 0;
@@ -241,21 +243,6 @@ sub reload {
 
     $self->{running_conf} = $conf;
     return $done && !$failed ? 0 : 1;
-}
-
-sub workers {
-    my ($self) = @_;
-    my $list = slurp("/proc/$self->{pid}/task/$self->{pid}/children");
-
-    return grep { slurp("/proc/$_/cmdline") =~ /^nginx: worker/ }
-           split ' ', $list;
-}
-
-sub leaving {
-    my ($pid) = @_;
-
-    return !DI::Proc::alive($pid)
-           || slurp("/proc/$pid/cmdline") =~ /shutting down/;
 }
 
 # ----------------------------------------------------------------- files --
@@ -276,7 +263,7 @@ sub make_root {
 
     File::Path::make_path("$root/conf", "$root/logs", "$root/html",
                           map { "$root/${_}_temp" } @temp_paths);
-    spew("$root/html/index.html",
+    DI::Proc::spew("$root/html/index.html",
          "<html><head><title>It works!</title></head>"
          . "<body>It works!</body></html>");
     $self->{offset} = {};
@@ -293,7 +280,7 @@ sub remove_root {
 sub write_conf {
     my ($self, $conf) = @_;
 
-    spew("$self->{root}/conf/nginx.conf", $conf);
+    DI::Proc::spew("$self->{root}/conf/nginx.conf", $conf);
 }
 
 # $files is a list of [name, content, mtime or undef].
@@ -306,7 +293,7 @@ sub write_files {
         my ($dir) = $path =~ m{^(.*)/};
 
         File::Path::make_path($dir);
-        spew($path, $content);
+        DI::Proc::spew($path, $content);
         utime($mtime, $mtime, $path) if defined $mtime;
     }
 }
@@ -315,30 +302,13 @@ sub write_files {
 sub new_log {
     my ($self, $name) = @_;
 
-    return slurp($self->log_file($name), $self->{offset}{$name} // 0);
+    return DI::Proc::slurp($self->log_file($name), $self->{offset}{$name} // 0);
 }
 
 sub mark_logs {
     my ($self) = @_;
 
     $self->{offset}{$_} = -s $self->log_file($_) // 0 for qw(error access);
-}
-
-sub slurp {
-    my ($path, $offset) = @_;
-
-    open(my $fh, '<:raw', $path) or return '';
-    seek($fh, $offset, 0) if $offset;
-    local $/;
-    return readline($fh) // '';
-}
-
-sub spew {
-    my ($path, $content) = @_;
-
-    open(my $fh, '>:raw', $path) or die "cannot write $path: $!\n";
-    print $fh $content;
-    close($fh) or die "cannot write $path: $!\n";
 }
 
 1;

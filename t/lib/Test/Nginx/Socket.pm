@@ -283,7 +283,7 @@ sub keep_error_log {
 
     open(my $fh, '>>', $path) or die "cannot write $path: $!\n";
     print $fh "=== $0 $name\n",
-              Test::Nginx::Server::slurp($server->log_file('error'));
+              DI::Proc::slurp($server->log_file('error'));
     close($fh);
 }
 
