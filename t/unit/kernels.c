@@ -1,0 +1,1278 @@
+/*
+ * kernels.c - test of the CPU backend: formats, pool, streams, and every
+ * variant of every operator against the reference of its arithmetic.
+ *
+ * A case fills device buffers from a seeded generator, runs one operator on
+ * the reference device and on the variant's, and compares within the bound
+ * that the operator's arithmetic allows; then it runs the same rows in other
+ * batches and with other thread counts and wants the same bits.  Outputs have
+ * guard bytes behind them.  Activation rows and KV regions have the layout of
+ * kernels/cpu/ref.h in every variant, so they are copied between devices.
+ */
+
+#include "../../kernels/di_kernels.h"
+#include "../../kernels/wtype.h"
+#include "check.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GUARD 256                /* bytes behind every buffer               */
+
+static const di_ops_t *ops;
+static uint64_t seed = 20261130;
+
+static uint32_t
+rnd(void)
+{
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t) (seed >> 33);
+}
+
+/* Uniform in [-1, 1). */
+static float
+rnd_float(void)
+{
+    return (float) (rnd() % 65536) / 32768.0f - 1.0f;
+}
+
+/* Mostly small values, some zeros, some far outliers: what activations of
+ * real models look like. */
+static float
+rnd_activation(void)
+{
+    switch (rnd() % 64) {
+    case 0:  return 0.0f;
+    case 1:  return rnd_float() * 100.0f;
+    case 2:  return rnd_float() * 1e-6f;
+    default: return rnd_float() * 2.0f;
+    }
+}
+
+static uint16_t
+rnd_f16(float range)
+{
+    return di_f32_to_f16(rnd_float() * range);
+}
+
+static void
+put16(uint8_t *p, uint16_t v)
+{
+    p[0] = (uint8_t) v;
+    p[1] = (uint8_t) (v >> 8);
+}
+
+/* -- formats --------------------------------------------------------------- */
+
+static const di_wtype_t types[] = {
+    DI_W_F32, DI_W_F16, DI_W_BF16, DI_W_Q4_0, DI_W_Q4_1, DI_W_Q5_0,
+    DI_W_Q5_1, DI_W_Q8_0, DI_W_Q4_K, DI_W_Q5_K, DI_W_Q6_K,
+};
+
+#define N_TYPES (sizeof(types) / sizeof(types[0]))
+
+/* Random blocks of a type: any bits are valid codes, scales are finite. */
+static void
+fill_weights(di_wtype_t type, uint8_t *p, size_t n)
+{
+    size_t bytes = di_wtype_bytes(type, n);
+    size_t block = di_wtype_bytes(type, di_wtype_block(type));
+    float f;
+
+    for (size_t i = 0; i < bytes; i++)
+        p[i] = (uint8_t) rnd();
+    for (; bytes > 0; bytes -= block, p += block) {
+        switch (type) {
+        case DI_W_F32:
+            f = rnd_float();
+            memcpy(p, &f, sizeof(f));
+            break;
+        case DI_W_F16:
+            put16(p, rnd_f16(1));
+            break;
+        case DI_W_BF16:
+            put16(p, di_f32_to_bf16(rnd_float()));
+            break;
+        case DI_W_Q6_K:
+            put16(p + 208, rnd_f16(0.001f));
+            break;
+        case DI_W_Q4_K:
+        case DI_W_Q5_K:
+            put16(p, rnd_f16(0.002f));
+            put16(p + 2, rnd_f16(0.02f));
+            break;
+        case DI_W_Q4_1:
+        case DI_W_Q5_1:
+            put16(p, rnd_f16(0.05f));
+            put16(p + 2, rnd_f16(0.5f));
+            break;
+        default:
+            put16(p, rnd_f16(0.05f));
+            break;
+        }
+    }
+}
+
+static float
+f16_at(const uint8_t *p)
+{
+    int h = p[0] | p[1] << 8, exp = h >> 10 & 31;
+    double f = exp ? ldexp(1024 + (h & 1023), exp - 25)
+                   : ldexp(h & 1023, -24);
+
+    return (float) (h >> 15 ? -f : f);
+}
+
+/* Value i of a row, by a formula of its own for each format. */
+static float
+value_at(di_wtype_t type, const uint8_t *row, size_t i)
+{
+    size_t j = i % 32, s = i % 256 / 32;
+    const uint8_t *p, *sc;
+    int scale, min, q;
+    uint32_t u;
+    float f;
+
+    switch (type) {
+    case DI_W_F32:
+        memcpy(&f, row + 4 * i, 4);
+        return f;
+    case DI_W_F16:
+        return f16_at(row + 2 * i);
+    case DI_W_BF16:
+        u = (uint32_t) (row[2 * i] | row[2 * i + 1] << 8) << 16;
+        memcpy(&f, &u, 4);
+        return f;
+    case DI_W_Q4_0:
+        p = row + i / 32 * 18;
+        q = j < 16 ? p[2 + j] & 15 : p[2 + j - 16] >> 4;
+        return (float) (q - 8) * f16_at(p);
+    case DI_W_Q4_1:
+        p = row + i / 32 * 20;
+        q = j < 16 ? p[4 + j] & 15 : p[4 + j - 16] >> 4;
+        return (float) q * f16_at(p) + f16_at(p + 2);
+    case DI_W_Q5_0:
+        p = row + i / 32 * 22;
+        q = (j < 16 ? p[6 + j] & 15 : p[6 + j - 16] >> 4)
+            + 16 * (p[2 + j / 8] >> j % 8 & 1);
+        return (float) (q - 16) * f16_at(p);
+    case DI_W_Q5_1:
+        p = row + i / 32 * 24;
+        q = (j < 16 ? p[8 + j] & 15 : p[8 + j - 16] >> 4)
+            + 16 * (p[4 + j / 8] >> j % 8 & 1);
+        return (float) q * f16_at(p) + f16_at(p + 2);
+    case DI_W_Q8_0:
+        p = row + i / 32 * 34;
+        return (float) (int8_t) p[2 + j] * f16_at(p);
+    case DI_W_Q4_K:
+    case DI_W_Q5_K:
+        p = row + i / 256 * (type == DI_W_Q4_K ? 144 : 176);
+        sc = p + 4;
+        scale = s < 4 ? sc[s] & 63 : (sc[s + 4] & 15) | (sc[s - 4] & 192) >> 2;
+        min = s < 4 ? sc[s + 4] & 63 : sc[s + 4] >> 4 | (sc[s] & 192) >> 2;
+        q = p[(type == DI_W_Q4_K ? 16 : 48) + s / 2 * 32 + j];
+        q = s % 2 ? q >> 4 : q & 15;
+        if (type == DI_W_Q5_K)
+            q += p[16 + j] >> s & 1 ? 16 : 0;
+        return (float) q * (f16_at(p) * (float) scale)
+               - f16_at(p + 2) * (float) min;
+    case DI_W_Q6_K:
+        p = row + i / 256 * 210;
+        q = p[s / 4 * 64 + s % 2 * 32 + j];
+        q = s % 4 < 2 ? q & 15 : q >> 4;
+        q += 16 * (p[128 + s / 4 * 32 + j] >> s % 4 * 2 & 3);
+        return (float) (q - 32)
+               * (f16_at(p + 208) * (float) (int8_t) p[192 + i % 256 / 16]);
+    }
+    return NAN;
+}
+
+static void
+test_formats(void)
+{
+    enum { N = 1024 };
+    static uint8_t row[N * 4];
+    static float value[N];
+
+    for (size_t t = 0; t < N_TYPES; t++) {
+        fill_weights(types[t], row, N);
+        di_dequantise(types[t], row, N, value);
+        for (size_t i = 0; i < N; i++) {
+            float want = value_at(types[t], row, i);
+
+            if (value[i] != want)
+                printf("%s[%zu]: %g, not %g\n", di_wtype_name(types[t]), i,
+                       (double) value[i], (double) want);
+            CHECK(value[i] == want);
+        }
+    }
+    CHECK_EQ_INT(di_wtype_bytes((di_wtype_t) 99, 32), 0);
+    CHECK_EQ_INT(di_wtype_block((di_wtype_t) 99), 0);
+    CHECK(di_wtype_codes(DI_W_F16) == NULL);
+
+    for (uint32_t h = 0; h < 65536; h++)
+        if ((h & 0x7c00) != 0x7c00 || (h & 0x3ff) == 0)
+            CHECK_EQ_INT(di_f32_to_f16(di_f16_to_f32((uint16_t) h)), h);
+    CHECK(isnan(di_f16_to_f32(0x7e01)));
+    CHECK_EQ_INT(di_f32_to_bf16(NAN) & 0x7fc0, 0x7fc0);
+    CHECK_EQ_INT(di_f32_to_bf16(INFINITY), 0x7f80);
+    CHECK_EQ_INT(di_f32_to_bf16(1.00390625f), 0x3f80);     /* tie: even    */
+    CHECK_EQ_INT(di_f32_to_bf16(1.01171875f), 0x3f82);
+}
+
+/* -- pool and streams ------------------------------------------------------ */
+
+static di_dev_t *
+open_dev(di_arith_t arith, const char *name, uint32_t n_threads,
+         di_err_t *err)
+{
+    di_dev_conf_t conf = { .arith = arith, .ops = name,
+                           .n_threads = n_threads, .spin_us = 20 };
+    di_dev_t *dev = NULL;
+
+    if (ops->dev_open(&conf, &dev, err) != DI_OK)
+        return NULL;
+    return dev;
+}
+
+typedef struct {
+    _Atomic int total;           /* calls                                   */
+    _Atomic int count[40000];    /* calls of each part                      */
+} calls_t;
+
+static void
+count_call(void *arg, size_t part)
+{
+    calls_t *calls = arg;
+
+    atomic_fetch_add(&calls->count[part], 1);
+    atomic_fetch_add(&calls->total, 1);
+}
+
+typedef struct {
+    calls_t *calls;
+    int      want;               /* calls that must be over                 */
+    int      seen;
+} order_t;
+
+static void
+look_at_order(void *arg, size_t part)
+{
+    order_t *order = arg;
+
+    (void) part;
+    order->seen = atomic_load(&order->calls->total);
+}
+
+/* Every part once, ops in order, for all mixes of serial and shared ops. */
+static void
+test_stream(uint32_t n_threads)
+{
+    enum { N = 600 };            /* more than the queue holds               */
+    static calls_t calls;
+    static order_t order[N];
+    di_dev_t *dev = open_dev(DI_ARITH_F32, "ref", n_threads, NULL);
+    di_stream_t *stream = NULL;
+    di_graph_t *graph = NULL;
+    size_t n;
+
+    CHECK(dev != NULL);
+    CHECK_EQ_INT(ops->stream_open(dev, &stream), DI_OK);
+    CHECK_EQ_INT(ops->stream_sync(stream), DI_OK);
+
+    for (int round = 0; round < 20; round++) {
+        int total = 0;
+
+        memset(&calls, 0, sizeof(calls));
+        for (size_t i = 0; i < N; i++) {
+            n = rnd() % 4 == 0 ? 1 + rnd() % 50 : 1;
+            total += (int) n;
+            ops->host_call(stream, count_call, &calls, n);
+            order[i] = (order_t) { &calls, total, -1 };
+            ops->host_call(stream, look_at_order, &order[i], 1);
+        }
+        CHECK_EQ_INT(ops->stream_sync(stream), DI_OK);
+        for (size_t i = 0; i < N; i++)
+            CHECK_EQ_INT(order[i].seen, order[i].want);
+    }
+
+    memset(&calls, 0, sizeof(calls));
+    CHECK_EQ_INT(ops->graph_begin(stream), DI_OK);
+    CHECK_EQ_INT(ops->graph_begin(stream), DI_EINVAL);
+    for (size_t i = 0; i < 10; i++)
+        ops->host_call(stream, count_call, &calls, 40000);
+    ops->host_call(stream, count_call, &calls, 0);
+    CHECK_EQ_INT(ops->graph_end(stream, &graph), DI_OK);
+    CHECK_EQ_INT(ops->graph_end(stream, &graph), DI_EINVAL);
+    CHECK_EQ_INT(ops->stream_sync(stream), DI_OK);
+    CHECK_EQ_INT(atomic_load(&calls.total), 0);
+    ops->graph_launch(stream, graph);
+    ops->graph_launch(stream, graph);
+    CHECK_EQ_INT(ops->stream_sync(stream), DI_OK);
+    for (size_t i = 0; i < 40000; i++)
+        if (atomic_load(&calls.count[i]) != 20)
+            CHECK_EQ_INT(atomic_load(&calls.count[i]), 20);
+    CHECK_EQ_INT(atomic_load(&calls.total), 20 * 40000);
+
+    ops->graph_free(graph);
+    ops->stream_close(stream);
+    ops->dev_close(dev);
+}
+
+static void
+test_open_errors(void)
+{
+    di_dev_conf_t conf = { .arith = DI_ARITH_F32, .ops = "none",
+                           .n_threads = 1 };
+    uint8_t bytes[1024] = { 0 };
+    di_wpart_t part = { (di_wtype_t) 99, bytes, 1 };
+    di_weight_t *weight;
+    di_dev_t *dev;
+    di_err_t err = { 0 };
+
+    CHECK_EQ_INT(ops->dev_open(&conf, &dev, &err), DI_EUNSUPPORTED);
+    CHECK(strstr(err.text, "none") != NULL);
+    conf.ops = "ref";
+    conf.n_threads = 0;
+    CHECK_EQ_INT(ops->dev_open(&conf, &dev, NULL), DI_EINVAL);
+
+    dev = open_dev(DI_ARITH_F32, "ref", 1, NULL);
+    CHECK(dev != NULL);
+    CHECK_EQ_INT(ops->weight_open(dev, &part, 1, 32, &weight, NULL),
+                 DI_EUNSUPPORTED);
+    part.type = DI_W_Q4_0;
+    CHECK_EQ_INT(ops->weight_open(dev, &part, 1, 48, &weight, NULL),
+                 DI_EUNSUPPORTED);
+    part.type = DI_W_Q4_K;
+    CHECK_EQ_INT(ops->weight_open(dev, &part, 1, 32, &weight, NULL),
+                 DI_EUNSUPPORTED);
+    part.n = 0;
+    CHECK_EQ_INT(ops->weight_open(dev, &part, 1, 256, &weight, NULL),
+                 DI_EINVAL);
+    ops->dev_close(dev);
+}
+
+/* -- devices under test ---------------------------------------------------- */
+
+typedef struct {
+    di_dev_t    *dev;
+    di_stream_t *stream;
+    di_arith_t   arith;
+    const char  *name;           /* "bf16-amx"                              */
+} side_t;
+
+static bool
+side_open(side_t *side, di_arith_t arith, const char *name,
+          uint32_t n_threads, di_err_t *err)
+{
+    side->dev = open_dev(arith, name, n_threads, err);
+    if (side->dev == NULL)
+        return false;
+    side->arith = arith;
+    side->name = ops->dev_info(side->dev)->arith_name;
+    CHECK_EQ_INT(ops->stream_open(side->dev, &side->stream), DI_OK);
+    return true;
+}
+
+static void
+side_close(side_t *side)
+{
+    ops->stream_close(side->stream);
+    ops->dev_close(side->dev);
+}
+
+/* A buffer whose last bytes are guards; the contents begin as 0xAA. */
+static di_view_t
+buf(side_t *side, size_t bytes, void **host)
+{
+    di_view_t view = { NULL, 0 };
+
+    CHECK_EQ_INT(ops->buf_alloc(side->dev, bytes + GUARD, &view.buf), DI_OK);
+    *host = ops->buf_map(view.buf);
+    memset(*host, 0xaa, bytes + GUARD);
+    return view;
+}
+
+static void
+buf_done(side_t *side, di_view_t view, const void *host, size_t bytes)
+{
+    const uint8_t *p = (const uint8_t *) host + bytes;
+    size_t bad = 0;
+
+    for (size_t i = 0; i < GUARD; i++)
+        bad += p[i] != 0xaa;
+    CHECK_EQ_INT(bad, 0);
+    ops->buf_free(side->dev, view.buf);
+}
+
+/* Copy data into a new buffer. */
+static di_view_t
+buf_of(side_t *side, const void *data, size_t bytes)
+{
+    void *host;
+    di_view_t view = buf(side, bytes, &host);
+
+    memcpy(host, data, bytes);
+    return view;
+}
+
+/* a and b within rel * size, where size is the largest value around; NaN and
+ * infinities must agree. */
+static size_t
+count_far(const float *a, const float *b, size_t n, double rel, double *worst)
+{
+    double max = 0, diff;
+    size_t far = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (isfinite(b[i]))
+            max = fmax(max, fabs((double) b[i]));
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(a[i]) || !isfinite(b[i])) {
+            far += isnan(a[i]) != isnan(b[i])
+                   || (!isnan(a[i]) && a[i] != b[i]);
+            continue;
+        }
+        diff = fabs((double) a[i] - b[i]);
+        *worst = fmax(*worst, max > 0 ? diff / max : diff);
+        far += diff > rel * max;
+    }
+    return far;
+}
+
+static void
+check_near(const side_t *side, const char *what, const float *a,
+           const float *b, size_t n, double rel)
+{
+    double worst = 0;
+    size_t far = count_far(a, b, n, rel, &worst);
+
+    if (far)
+        printf("%s %s: %zu of %zu beyond %g, worst %g\n", side->name, what,
+               far, n, rel, worst);
+    CHECK_EQ_INT(far, 0);
+}
+
+static void
+check_same(const side_t *side, const char *what, const void *a,
+           const void *b, size_t bytes)
+{
+    bool same = memcmp(a, b, bytes) == 0;
+
+    if (!same)
+        printf("%s %s: bits differ\n", side->name, what);
+    CHECK(same);
+}
+
+/* Value i of an activation row, as kernels/cpu/ref.h lays it out. */
+static float
+act_value(di_arith_t arith, const uint8_t *row, size_t k, size_t i)
+{
+    uint16_t h;
+    float f;
+
+    switch (arith) {
+    case DI_ARITH_BF16:
+        memcpy(&h, row + 2 * i, 2);
+        return di_bf16_to_f32(h);
+    case DI_ARITH_Q8:
+        memcpy(&f, row + k + i / 32 * 4, 4);
+        return f * (float) (int8_t) row[i];
+    default:
+        memcpy(&f, row + 4 * i, 4);
+        return f;
+    }
+}
+
+static void
+act_values(const side_t *side, const uint8_t *act, size_t n_rows, size_t k,
+           float *out)
+{
+    size_t stride = ops->act_bytes(side->dev, k);
+
+    for (size_t r = 0; r < n_rows; r++)
+        for (size_t i = 0; i < k; i++)
+            out[r * k + i] = act_value(side->arith, act + r * stride, k, i);
+}
+
+/* Bytes of a row that have a meaning: the rest is padding. */
+static size_t
+act_used(di_arith_t arith, size_t k)
+{
+    return arith == DI_ARITH_F32 ? 4 * k
+           : arith == DI_ARITH_BF16 ? 2 * k + k / 8 : k + k / 4;
+}
+
+/* Relative to the largest value: one step of the format. */
+static double
+act_step(di_arith_t arith)
+{
+    return arith == DI_ARITH_F32 ? 2e-6
+           : arith == DI_ARITH_BF16 ? 1.0 / 128 : 1.1 / 127;
+}
+
+/* The sums (and scales) behind the values fit the values. */
+static void
+check_act_sums(const side_t *side, const uint8_t *act, size_t n_rows,
+               size_t k)
+{
+    size_t stride = ops->act_bytes(side->dev, k);
+    size_t at = side->arith == DI_ARITH_BF16 ? 2 * k : k + k / 32 * 4;
+    double sum, total, far = 0;
+    float got, v;
+
+    if (side->arith == DI_ARITH_F32)
+        return;
+    for (size_t r = 0; r < n_rows; r++, act += stride) {
+        for (size_t b = 0; b < k / 32; b++) {
+            sum = total = 0;
+            for (size_t i = 0; i < 32; i++) {
+                v = act_value(side->arith, act, k, b * 32 + i);
+                sum += v;
+                total += fabsf(v);
+            }
+            memcpy(&got, act + at + b * 4, 4);
+            if (isfinite(sum))
+                far = fmax(far, total > 0 ? fabs(got - sum) / total : got);
+        }
+    }
+    CHECK(far < 1e-5);
+}
+
+/* -- row-wise operators ---------------------------------------------------- */
+
+typedef struct {
+    size_t  n_rows;
+    size_t  k;
+    float  *x;                   /* [n_rows][2 k]                           */
+    float  *add;                 /* [n_rows][k]                             */
+    float  *w;                   /* [k]                                     */
+    int32_t rows[64];
+    bool    residual;
+    bool    gather;
+} rowcase_t;
+
+static void
+rowcase_fill(rowcase_t *c, size_t n_rows, size_t k)
+{
+    c->n_rows = n_rows;
+    c->k = k;
+    c->x = malloc(n_rows * 2 * k * sizeof(float));
+    c->add = malloc(n_rows * k * sizeof(float));
+    c->w = malloc(k * sizeof(float));
+    CHECK(c->x && c->add && c->w);
+    for (size_t i = 0; i < n_rows * 2 * k; i++)
+        c->x[i] = rnd_activation();
+    for (size_t i = 0; i < n_rows * k; i++)
+        c->add[i] = rnd_activation();
+    for (size_t i = 0; i < k; i++)
+        c->w[i] = rnd_float() + 1.0f;
+    for (size_t i = 0; i < 64; i++)
+        c->rows[i] = (int32_t) ((n_rows - 1) - i % n_rows);
+    if (n_rows > 2)                              /* a row of zeros         */
+        memset(c->x + 2 * k, 0, 2 * k * sizeof(float));
+    c->residual = rnd() % 2;
+    c->gather = rnd() % 2;
+}
+
+static void
+rowcase_free(rowcase_t *c)
+{
+    free(c->x);
+    free(c->add);
+    free(c->w);
+}
+
+/* Norm of rows [first, first + n) of the case, as one launch. */
+static void
+run_norm(side_t *side, const rowcase_t *c, size_t first, size_t n, float *x,
+         uint8_t *y)
+{
+    size_t kb = c->k * sizeof(float);
+    size_t stride = ops->act_bytes(side->dev, c->k);
+    size_t all = c->n_rows * kb;
+    di_view_t none = { NULL, 0 }, vx, vadd, vw, vrows, vy;
+    int32_t order[64] = { 0 };
+    void *host;
+
+    for (size_t i = 0; c->gather && i < n; i++)
+        order[i] = c->rows[first + i];
+    vx = buf_of(side, c->x, all);
+    vadd = buf_of(side, c->add, all);
+    vw = buf_of(side, c->w, kb);
+    vrows = buf_of(side, order, sizeof(order));
+    vy = buf(side, n * stride, &host);
+    if (!c->gather) {
+        memcpy(ops->buf_map(vx.buf), c->x + first * c->k, n * kb);
+        memcpy(ops->buf_map(vadd.buf), c->add + first * c->k, n * kb);
+    }
+
+    ops->norm(side->stream, vy, vx, c->residual ? vadd : none, vw, 1e-5f,
+              c->gather ? vrows : none, n, c->k);
+    CHECK_EQ_INT(ops->stream_sync(side->stream), DI_OK);
+    memcpy(y, host, n * stride);
+    memcpy(x, ops->buf_map(vx.buf), n * kb);
+
+    buf_done(side, vy, host, n * stride);
+    buf_done(side, vx, ops->buf_map(vx.buf), all);
+    buf_done(side, vadd, ops->buf_map(vadd.buf), all);
+    buf_done(side, vw, ops->buf_map(vw.buf), kb);
+    buf_done(side, vrows, ops->buf_map(vrows.buf), sizeof(order));
+}
+
+static void
+run_silu(side_t *side, const rowcase_t *c, size_t first, size_t n,
+         uint8_t *y)
+{
+    size_t stride = ops->act_bytes(side->dev, c->k);
+    di_view_t vgu, vy;
+    void *host;
+
+    vgu = buf_of(side, c->x + first * 2 * c->k, n * 2 * c->k * sizeof(float));
+    vy = buf(side, n * stride, &host);
+    ops->silu_mul(side->stream, vy, vgu, n, c->k);
+    CHECK_EQ_INT(ops->stream_sync(side->stream), DI_OK);
+    memcpy(y, host, n * stride);
+    buf_done(side, vy, host, n * stride);
+    buf_done(side, vgu, ops->buf_map(vgu.buf), n * 2 * c->k * sizeof(float));
+}
+
+static void
+compare_acts(side_t *side, const char *what, const uint8_t *got,
+             const uint8_t *want, size_t n_rows, size_t k)
+{
+    size_t stride = ops->act_bytes(side->dev, k);
+    float *a = malloc(k * sizeof(float)), *b = malloc(k * sizeof(float));
+
+    CHECK(a && b);
+    for (size_t r = 0; r < n_rows; r++) {
+        act_values(side, got + r * stride, 1, k, a);
+        act_values(side, want + r * stride, 1, k, b);
+        check_near(side, what, a, b, k, act_step(side->arith));
+    }
+    check_act_sums(side, got, n_rows, k);
+    free(a);
+    free(b);
+}
+
+static void
+test_rows(side_t *ref, side_t *side, side_t *alt, size_t n_rows, size_t k)
+{
+    size_t stride = ops->act_bytes(side->dev, k);
+    float *x = malloc(2 * n_rows * k * sizeof(float)), *x1 = x + n_rows * k;
+    uint8_t *y = malloc(3 * n_rows * stride);
+    uint8_t *want = y + n_rows * stride, *one = want + n_rows * stride;
+    rowcase_t c;
+
+    CHECK(x && y);
+    CHECK_EQ_INT(stride, ops->act_bytes(ref->dev, k));
+    CHECK_EQ_INT(stride % ops->dev_info(side->dev)->act_align, 0);
+    rowcase_fill(&c, n_rows, k);
+
+    run_norm(ref, &c, 0, n_rows, x1, want);
+    run_norm(side, &c, 0, n_rows, x, y);
+    check_same(side, "residual", x, x1, n_rows * k * sizeof(float));
+    compare_acts(side, "norm", y, want, n_rows, k);
+    for (size_t r = 0; r < n_rows; r++) {
+        run_norm(alt, &c, r, 1, x1, one);
+        check_same(side, "norm, a row alone", one, y + r * stride,
+                   act_used(side->arith, k));
+    }
+
+    run_silu(ref, &c, 0, n_rows, want);
+    run_silu(side, &c, 0, n_rows, y);
+    compare_acts(side, "silu_mul", y, want, n_rows, k);
+    for (size_t r = 0; r < n_rows; r++) {
+        run_silu(alt, &c, r, 1, one);
+        check_same(side, "silu_mul, a row alone", one, y + r * stride,
+                   act_used(side->arith, k));
+    }
+
+    rowcase_free(&c);
+    free(x);
+    free(y);
+}
+
+/* -- matmul ---------------------------------------------------------------- */
+
+typedef struct {
+    di_wpart_t parts[3];
+    uint8_t   *bytes[3];
+    size_t     n_parts;
+    size_t     n;
+    size_t     k;
+    size_t     n_rows;
+    size_t     act_bytes;        /* of all rows                             */
+    uint8_t   *act;
+    float     *bias;             /* NULL: none                              */
+} mmcase_t;
+
+/* Activation rows that the reference makes of random values. */
+static uint8_t *
+make_acts(side_t *ref, size_t n_rows, size_t k)
+{
+    uint8_t *act = malloc(n_rows * ops->act_bytes(ref->dev, k));
+    float *x = malloc(n_rows * k * sizeof(float));
+    rowcase_t c;
+
+    CHECK(act && x);
+    rowcase_fill(&c, n_rows, k);
+    c.gather = false;
+    run_norm(ref, &c, 0, n_rows, x, act);
+    rowcase_free(&c);
+    free(x);
+    return act;
+}
+
+static void
+mmcase_fill(mmcase_t *c, side_t *ref, const di_wtype_t *part_types,
+            const size_t *part_n, size_t n_parts, size_t k, size_t n_rows)
+{
+    memset(c, 0, sizeof(*c));
+    c->n_parts = n_parts;
+    c->k = k;
+    c->n_rows = n_rows;
+    for (size_t i = 0; i < n_parts; i++) {
+        c->bytes[i] = malloc(di_wtype_bytes(part_types[i], part_n[i] * k));
+        CHECK(c->bytes[i] != NULL);
+        fill_weights(part_types[i], c->bytes[i], part_n[i] * k);
+        c->parts[i] = (di_wpart_t) { part_types[i], c->bytes[i], part_n[i] };
+        c->n += part_n[i];
+    }
+    c->act = make_acts(ref, n_rows, k);
+    c->act_bytes = n_rows * ops->act_bytes(ref->dev, k);
+    if (rnd() % 2) {
+        c->bias = malloc(c->n * sizeof(float));
+        CHECK(c->bias != NULL);
+        for (size_t i = 0; i < c->n; i++)
+            c->bias[i] = rnd_float();
+    }
+}
+
+static void
+mmcase_free(mmcase_t *c)
+{
+    for (size_t i = 0; i < c->n_parts; i++)
+        free(c->bytes[i]);
+    free(c->act);
+    free(c->bias);
+}
+
+/* Product of rows [first, first + n) as one launch. */
+static void
+run_matmul(side_t *side, const mmcase_t *c, const di_weight_t *w,
+           size_t first, size_t n, float *out)
+{
+    size_t stride = ops->act_bytes(side->dev, c->k);
+    size_t out_bytes = n * c->n * sizeof(float);
+    di_view_t bias = { NULL, 0 }, act, vout;
+    void *host;
+
+    act = buf_of(side, c->act + first * stride, n * stride);
+    vout = buf(side, out_bytes, &host);
+    if (c->bias)
+        bias = buf_of(side, c->bias, c->n * sizeof(float));
+    ops->matmul(side->stream, vout, act, w, bias, n);
+    CHECK_EQ_INT(ops->stream_sync(side->stream), DI_OK);
+    memcpy(out, host, out_bytes);
+    buf_done(side, vout, host, out_bytes);
+    buf_done(side, act, ops->buf_map(act.buf), n * stride);
+    if (c->bias)
+        ops->buf_free(side->dev, bias.buf);
+}
+
+static void
+test_matmul_case(side_t *ref, side_t *side, side_t *alt, const mmcase_t *c,
+                 const char *what)
+{
+    float *want = malloc(3 * c->n_rows * c->n * sizeof(float));
+    float *got = want + c->n_rows * c->n, *part = got + c->n_rows * c->n;
+    di_weight_t *wr = NULL, *ws = NULL, *wa = NULL;
+    size_t first, n;
+
+    CHECK(want != NULL);
+    CHECK_EQ_INT(ops->weight_open(ref->dev, c->parts, c->n_parts, c->k, &wr,
+                                  NULL), DI_OK);
+    CHECK_EQ_INT(ops->weight_open(side->dev, c->parts, c->n_parts, c->k, &ws,
+                                  NULL), DI_OK);
+    CHECK_EQ_INT(ops->weight_open(alt->dev, c->parts, c->n_parts, c->k, &wa,
+                                  NULL), DI_OK);
+    CHECK(ops->weight_bytes(ws) > 0);
+
+    run_matmul(ref, c, wr, 0, c->n_rows, want);
+    run_matmul(side, c, ws, 0, c->n_rows, got);
+    if (side->arith == DI_ARITH_BF16)
+        check_same(side, what, got, want, c->n_rows * c->n * sizeof(float));
+    else
+        check_near(side, what, got, want, c->n_rows * c->n, 2e-6);
+
+    for (size_t i = 0; i < 4; i++) {
+        first = rnd() % c->n_rows;
+        n = i < 2 ? 1 : 1 + rnd() % (c->n_rows - first);
+        run_matmul(alt, c, wa, first, n, part);
+        check_same(side, "matmul, other batch", part, got + first * c->n,
+                   n * c->n * sizeof(float));
+    }
+
+    ops->weight_close(ref->dev, wr);
+    ops->weight_close(side->dev, ws);
+    ops->weight_close(alt->dev, wa);
+    free(want);
+}
+
+static void
+test_matmul(side_t *ref, side_t *side, side_t *alt)
+{
+    static const size_t rows[] = { 1, 2, 16, 17, 33, 300 };
+    di_wtype_t mixed[] = { DI_W_Q4_K, DI_W_Q6_K, DI_W_F16 };
+    size_t n, mixed_n[] = { 40, 16, 7 };
+    mmcase_t c;
+
+    for (size_t t = 0; t < N_TYPES; t++) {
+        for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+            n = 1 + rnd() % 70;
+            mmcase_fill(&c, ref, &types[t], &n, 1,
+                        di_wtype_block(types[t]) == 256 ? 512
+                        : i % 2 ? 96 : 1600, rows[i]);
+            test_matmul_case(ref, side, alt, &c, di_wtype_name(types[t]));
+            mmcase_free(&c);
+        }
+    }
+    mmcase_fill(&c, ref, mixed, mixed_n, 3, 256, 19);
+    test_matmul_case(ref, side, alt, &c, "mixed parts");
+    mmcase_free(&c);
+}
+
+/* Infinities and NaN in a row stay in that row. */
+static void
+test_matmul_infinite(side_t *ref, side_t *side)
+{
+    enum { K = 64, ROWS = 5 };
+    di_wtype_t type = DI_W_Q4_1;
+    size_t n = 32, stride = ops->act_bytes(side->dev, K), bad = 0;
+    float out[ROWS * 32], inf = INFINITY;
+    uint16_t h = di_f32_to_bf16(inf);
+    di_weight_t *w = NULL;
+    mmcase_t c;
+
+    mmcase_fill(&c, ref, &type, &n, 1, K, ROWS);
+    if (side->arith == DI_ARITH_F32)
+        memcpy(c.act + 2 * stride, &inf, 4);
+    else if (side->arith == DI_ARITH_BF16)
+        memcpy(c.act + 2 * stride, &h, 2);
+    else
+        memcpy(c.act + 2 * stride + K, &inf, 4);
+    CHECK_EQ_INT(ops->weight_open(side->dev, c.parts, 1, K, &w, NULL), DI_OK);
+    run_matmul(side, &c, w, 0, ROWS, out);
+    for (size_t i = 0; i < ROWS * 32; i++)
+        bad += isfinite(out[i]) != (i / 32 != 2);
+    CHECK(bad <= 8);             /* a code of 0 times infinity is not NaN in
+                                  * every column, nor infinite: few are     */
+    for (size_t i = 0; i < ROWS * 32; i++)
+        if (i / 32 != 2)
+            CHECK(isfinite(out[i]));
+    ops->weight_close(side->dev, w);
+    mmcase_free(&c);
+}
+
+static void
+test_embed(side_t *side)
+{
+    enum { N = 50, K = 256, ROWS = 40 };
+    static uint8_t bytes[N * K * 4];
+    static float want[K];
+    di_view_t vx, vids;
+    int32_t ids[ROWS];
+    di_weight_t *w = NULL;
+    di_wpart_t part;
+    void *host;
+
+    for (size_t t = 0; t < N_TYPES; t++) {
+        fill_weights(types[t], bytes, N * K);
+        part = (di_wpart_t) { types[t], bytes, N };
+        CHECK_EQ_INT(ops->weight_open(side->dev, &part, 1, K, &w, NULL),
+                     DI_OK);
+        for (size_t i = 0; i < ROWS; i++)
+            ids[i] = (int32_t) (rnd() % N);
+        ids[0] = 0;
+        ids[1] = N - 1;
+        vids = buf_of(side, ids, sizeof(ids));
+        vx = buf(side, ROWS * K * sizeof(float), &host);
+        ops->embed(side->stream, vx, w, vids, ROWS);
+        CHECK_EQ_INT(ops->stream_sync(side->stream), DI_OK);
+        for (size_t i = 0; i < ROWS; i++) {
+            di_dequantise(types[t],
+                          bytes + (size_t) ids[i]
+                                  * di_wtype_bytes(types[t], K), K, want);
+            check_same(side, "embed", (float *) host + i * K, want,
+                       sizeof(want));
+        }
+        buf_done(side, vx, host, ROWS * K * sizeof(float));
+        buf_done(side, vids, ops->buf_map(vids.buf), sizeof(ids));
+        ops->weight_close(side->dev, w);
+    }
+}
+
+/* -- KV cache and attention ------------------------------------------------ */
+
+typedef struct {
+    di_kv_geom_t    geom;
+    uint32_t        n_heads;
+    uint32_t        layer;
+    uint32_t        n_seqs;
+    uint32_t        len[8];      /* tokens of each sequence                 */
+    uint32_t        stride;      /* table entries                           */
+    uint32_t        n_blocks;
+    int32_t        *tables;      /* [n_seqs][stride]                        */
+    float          *qkv[8];      /* [len][width]                            */
+    float           freqs[DI_WBLOCK * 4];
+    di_rope_style_t style;
+    size_t          width;
+} kvcase_t;
+
+static void
+kvcase_fill(kvcase_t *c, uint32_t n_heads, uint32_t n_kv, uint32_t head_dim,
+            const uint32_t *len, uint32_t n_seqs)
+{
+    int32_t next = 1, swap;
+    size_t j;
+
+    memset(c, 0, sizeof(*c));
+    c->geom = (di_kv_geom_t) { 2, n_kv, head_dim, 16 };
+    c->n_heads = n_heads;
+    c->layer = rnd() % 2;
+    c->n_seqs = n_seqs;
+    c->width = (n_heads + 2 * n_kv) * head_dim;
+    c->style = rnd() % 2 ? DI_ROPE_PAIRS : DI_ROPE_HALVES;
+    for (uint32_t s = 0; s < n_seqs; s++) {
+        c->len[s] = len[s];
+        if (c->stride < (len[s] + 15) / 16 + 1)
+            c->stride = (len[s] + 15) / 16 + 1;
+    }
+    c->n_blocks = n_seqs * c->stride + 1;
+    c->tables = malloc(n_seqs * c->stride * sizeof(int32_t));
+    CHECK(c->tables != NULL);
+    for (size_t i = 0; i < n_seqs * c->stride; i++)
+        c->tables[i] = next++;
+    for (size_t i = n_seqs * c->stride - 1; i > 0; i--) {
+        j = rnd() % (i + 1);
+        swap = c->tables[i];
+        c->tables[i] = c->tables[j];
+        c->tables[j] = swap;
+    }
+    for (uint32_t s = 0; s < n_seqs; s++) {
+        c->qkv[s] = malloc(len[s] * c->width * sizeof(float));
+        CHECK(c->qkv[s] != NULL);
+        for (size_t i = 0; i < len[s] * c->width; i++)
+            c->qkv[s][i] = rnd_float() * 3;
+    }
+    for (size_t i = 0; i < head_dim / 2; i++)
+        c->freqs[i] = powf(10000.0f, -2.0f * (float) i / (float) head_dim);
+}
+
+static void
+kvcase_free(kvcase_t *c)
+{
+    for (uint32_t s = 0; s < c->n_seqs; s++)
+        free(c->qkv[s]);
+    free(c->tables);
+}
+
+/* Rows [pos[s], pos[s] + n[s]) of each sequence as one launch of rope_store
+ * and attention; q and y get the rows' results, in the order of the rows. */
+static void
+run_kv(side_t *side, const kvcase_t *c, di_view_t kv, const uint32_t *pos,
+       const uint32_t *n, float *qkv_out, uint8_t *y_out)
+{
+    size_t row_bytes = c->width * sizeof(float), n_rows = 0, r = 0;
+    size_t stride = ops->act_bytes(side->dev, c->n_heads * c->geom.head_dim);
+    int32_t *positions, first[9] = { 0 };
+    di_view_t vqkv, vy, vfreqs;
+    di_rows_t rows;
+    void *qkv, *y;
+
+    for (uint32_t s = 0; s < c->n_seqs; s++) {
+        n_rows += n[s];
+        first[s + 1] = (int32_t) n_rows;
+    }
+    positions = malloc(n_rows * sizeof(*positions));
+    CHECK(positions != NULL);
+    vqkv = buf(side, n_rows * row_bytes, &qkv);
+    vy = buf(side, n_rows * stride, &y);
+    for (uint32_t s = 0; s < c->n_seqs; s++) {
+        for (uint32_t i = 0; i < n[s]; i++, r++) {
+            positions[r] = (int32_t) (pos[s] + i);
+            memcpy((uint8_t *) qkv + r * row_bytes,
+                   c->qkv[s] + (pos[s] + i) * c->width, row_bytes);
+        }
+    }
+    rows = (di_rows_t) {
+        .n_rows = (uint32_t) n_rows, .n_seqs = c->n_seqs,
+        .table_stride = c->stride,
+        .positions = buf_of(side, positions, n_rows * 4),
+        .seq_first = buf_of(side, first, (c->n_seqs + 1) * 4),
+        .tables = buf_of(side, c->tables, c->n_seqs * c->stride * 4),
+    };
+    vfreqs = buf_of(side, c->freqs, c->geom.head_dim * 2);
+
+    ops->rope_store(side->stream, vqkv, c->n_heads, kv, &c->geom, c->layer,
+                    &rows, vfreqs, c->style);
+    ops->attention(side->stream, vy, vqkv, c->n_heads, kv, &c->geom,
+                   c->layer, &rows,
+                   1.0f / sqrtf((float) c->geom.head_dim));
+    CHECK_EQ_INT(ops->stream_sync(side->stream), DI_OK);
+    memcpy(qkv_out, qkv, n_rows * row_bytes);
+    memcpy(y_out, y, n_rows * stride);
+
+    buf_done(side, vqkv, qkv, n_rows * row_bytes);
+    buf_done(side, vy, y, n_rows * stride);
+    ops->buf_free(side->dev, rows.positions.buf);
+    ops->buf_free(side->dev, rows.seq_first.buf);
+    ops->buf_free(side->dev, rows.tables.buf);
+    ops->buf_free(side->dev, vfreqs.buf);
+    free(positions);
+}
+
+/* K and V are stored rounded: rotated values may differ in the last bit
+ * before rounding, so the cache is compared in float. */
+static void
+compare_kv(side_t *side, const void *a, const void *b, size_t bytes)
+{
+    size_t n = side->arith == DI_ARITH_F32 ? bytes / 4 : bytes / 2;
+    float *x = malloc(n * sizeof(float)), *y = malloc(n * sizeof(float));
+
+    CHECK(x && y);
+    for (size_t i = 0; i < n; i++) {
+        x[i] = side->arith == DI_ARITH_F32
+               ? ((const float *) a)[i]
+               : di_bf16_to_f32(((const uint16_t *) a)[i]);
+        y[i] = side->arith == DI_ARITH_F32
+               ? ((const float *) b)[i]
+               : di_bf16_to_f32(((const uint16_t *) b)[i]);
+    }
+    check_near(side, "KV cache", x, y, n,
+               side->arith == DI_ARITH_F32 ? 2e-6 : 1.0 / 256);
+    free(x);
+    free(y);
+}
+
+static void
+test_attention(side_t *ref, side_t *side, side_t *alt, uint32_t n_heads,
+               uint32_t n_kv, uint32_t head_dim, const uint32_t *len,
+               uint32_t n_seqs)
+{
+    static const uint32_t zero[8];
+    size_t stride, rows = 0, kv_bytes;
+    di_view_t kv_ref, kv_side;
+    uint32_t pos[8], n[8], total;
+    float *q_ref, *q_side, *q_part;
+    uint8_t *y_ref, *y_side, *y_part;
+    void *host_ref, *host_side;
+    kvcase_t c;
+
+    kvcase_fill(&c, n_heads, n_kv, head_dim, len, n_seqs);
+    stride = ops->act_bytes(side->dev, n_heads * head_dim);
+    kv_bytes = c.n_blocks * ops->kv_block_bytes(side->dev, &c.geom);
+    CHECK_EQ_INT(kv_bytes,
+                 c.n_blocks * ops->kv_block_bytes(ref->dev, &c.geom));
+    for (uint32_t s = 0; s < n_seqs; s++)
+        rows += len[s];
+    q_ref = malloc(3 * rows * c.width * sizeof(float));
+    y_ref = malloc(3 * rows * stride);
+    CHECK(q_ref && y_ref);
+    q_side = q_ref + rows * c.width;
+    q_part = q_side + rows * c.width;
+    y_side = y_ref + rows * stride;
+    y_part = y_side + rows * stride;
+
+    /* Not-a-number in what no row has written must not be seen.  In the
+     * comparison of the caches it equals itself. */
+    kv_ref = buf(ref, kv_bytes, &host_ref);
+    kv_side = buf(side, kv_bytes, &host_side);
+    memset(host_ref, 0xff, kv_bytes);
+    memset(host_side, 0xff, kv_bytes);
+
+    run_kv(ref, &c, kv_ref, zero, len, q_ref, y_ref);
+    run_kv(side, &c, kv_side, zero, len, q_side, y_side);
+    check_near(side, "rotated q", q_side, q_ref, rows * c.width, 2e-6);
+    compare_kv(side, host_side, host_ref, kv_bytes);
+    for (size_t r = 0; r < rows; r++) {
+        float a[2048], b[2048];
+        size_t k = n_heads * head_dim;
+
+        act_values(side, y_side + r * stride, 1, k, a);
+        act_values(side, y_ref + r * stride, 1, k, b);
+        check_near(side, "attention", a, b, k,
+                   side->arith == DI_ARITH_F32 ? 1e-5 : 1.5 / 64);
+    }
+    check_act_sums(side, y_side, rows, n_heads * head_dim);
+
+    /* The same rows in random chunks: the same bits. */
+    ops->buf_free(side->dev, kv_side.buf);
+    kv_side = buf(alt, kv_bytes, &host_side);
+    memset(host_side, 0xff, kv_bytes);
+    memcpy(pos, zero, sizeof(pos));
+    for (;;) {
+        total = 0;
+        for (uint32_t s = 0; s < n_seqs; s++) {
+            n[s] = len[s] - pos[s];
+            if (n[s] > 0)
+                n[s] = rnd() % 3 ? rnd() % (n[s] + 1) : 1;
+            total += n[s];
+        }
+        if (total == 0) {
+            if (memcmp(pos, len, n_seqs * sizeof(*pos)) == 0)
+                break;
+            continue;
+        }
+        run_kv(alt, &c, kv_side, pos, n, q_part, y_part);
+        for (uint32_t s = 0, at = 0, r = 0; s < n_seqs; s++) {
+            for (uint32_t i = 0; i < n[s]; i++, r++) {
+                size_t want = at + pos[s] + i;
+
+                check_same(side, "rotated q, other chunks",
+                           q_part + r * c.width, q_side + want * c.width,
+                           c.width * sizeof(float));
+                check_same(side, "attention, other chunks",
+                           y_part + r * stride, y_side + want * stride,
+                           act_used(side->arith, n_heads * head_dim));
+            }
+            at += len[s];
+        }
+        for (uint32_t s = 0; s < n_seqs; s++)
+            pos[s] += n[s];
+    }
+
+    ops->buf_free(ref->dev, kv_ref.buf);
+    ops->buf_free(alt->dev, kv_side.buf);
+    kvcase_free(&c);
+    free(q_ref);
+    free(y_ref);
+}
+
+/* The first n tokens of block 2 are those of block 1; the others are as they
+ * were, which the reference's block 2 beside it shows. */
+static void
+check_copied(const side_t *side, const di_kv_geom_t *geom, const void *host,
+             const void *host_ref, size_t bytes, uint32_t n)
+{
+    const uint16_t *src = (const uint16_t *) host + bytes / 2;
+    const uint16_t *dst = src + bytes / 2;
+    size_t region = 16 * geom->head_dim, bad = 0, at;
+
+    check_same(side, "kv_copy", host, host_ref, 3 * bytes);
+    if (side->arith == DI_ARITH_F32)
+        return;
+    for (size_t h = 0; h < geom->n_layers * geom->n_kv_heads; h++) {
+        for (size_t t = 0; t < n; t++) {
+            for (size_t d = 0; d < geom->head_dim; d++) {
+                at = 2 * h * region + d / 2 * 32 + t * 2 + d % 2;
+                bad += src[at] != dst[at];
+                at = (2 * h + 1) * region + t / 2 * 2 * geom->head_dim + d * 2
+                     + t % 2;
+                bad += src[at] != dst[at];
+            }
+        }
+    }
+    CHECK_EQ_INT(bad, 0);
+}
+
+/* Copying a block's first tokens copies them, in all layers, and nothing
+ * else: other variants do what the reference does. */
+static void
+test_kv_copy(side_t *ref, side_t *side)
+{
+    di_kv_geom_t geom = { 3, 2, 64, 16 };
+    size_t bytes = ops->kv_block_bytes(side->dev, &geom);
+    void *host[2];
+    side_t *sides[2] = { ref, side };
+    di_view_t kv[2];
+
+    for (uint32_t n = 0; n <= 16; n++) {
+        uint64_t start = seed;
+
+        for (size_t i = 0; i < 2; i++) {
+            seed = start;
+            kv[i] = buf(sides[i], 3 * bytes, &host[i]);
+            for (size_t j = 0; j < 3 * bytes / 4; j++)
+                ((uint32_t *) host[i])[j] = rnd();
+            ops->kv_copy(sides[i]->stream, kv[i], &geom, 2, 1, n);
+            CHECK_EQ_INT(ops->stream_sync(sides[i]->stream), DI_OK);
+        }
+        if (n == 16)
+            check_same(side, "kv_copy, all", (uint8_t *) host[1] + 2 * bytes,
+                       (uint8_t *) host[1] + bytes, bytes);
+        check_copied(side, &geom, host[1], host[0], bytes, n);
+        for (size_t i = 0; i < 2; i++)
+            buf_done(sides[i], kv[i], host[i], 3 * bytes);
+    }
+}
+
+/* -- all variants ---------------------------------------------------------- */
+
+static void
+test_variant(side_t *ref, side_t *side, side_t *alt)
+{
+    static const uint32_t one[] = { 1 }, some[] = { 37, 1, 16, 50 },
+                          longs[] = { 600, 3 };
+
+    test_rows(ref, side, alt, 1, 32);
+    test_rows(ref, side, alt, 7, 96);
+    test_rows(ref, side, alt, 33, 576);
+    test_rows(ref, side, alt, 40, 1536);
+    test_embed(side);
+    test_matmul(ref, side, alt);
+    test_matmul_infinite(ref, side);
+    test_kv_copy(ref, side);
+    test_attention(ref, side, alt, 1, 1, 32, one, 1);
+    test_attention(ref, side, alt, 9, 3, 64, some, 4);
+    test_attention(ref, side, alt, 8, 1, 96, some, 3);
+    test_attention(ref, side, alt, 4, 4, 128, some, 2);
+    test_attention(ref, side, alt, 2, 2, 256, some, 1);
+    test_attention(ref, side, alt, 6, 2, 64, longs, 2);
+}
+
+int
+main(int argc, char **argv)
+{
+    static const char *const names[] = { "ref", "avx2", "avx512", "amx" };
+    static const struct { di_arith_t arith; const char *name; } ariths[] = {
+        { DI_ARITH_F32, "f32" }, { DI_ARITH_BF16, "bf16" },
+        { DI_ARITH_Q8, "q8" },
+    };
+    const char *only = argc > 1 ? argv[1] : NULL;  /* "bf16-amx"            */
+    char name[32];
+
+    ops = di_ops_cpu();
+    printf("seed %llu\n", (unsigned long long) seed);
+
+    test_formats();
+    test_open_errors();
+    for (uint32_t n = 1; n <= 5; n++)
+        test_stream(n);
+
+    for (size_t a = 0; a < 3; a++) {
+        for (size_t i = 0; i < 4; i++) {
+            side_t ref, side, alt;
+            di_err_t err = { 0 };
+
+            snprintf(name, sizeof(name), "%s-%s", ariths[a].name, names[i]);
+            if (only != NULL && strcmp(only, name) != 0)
+                continue;
+            if (!side_open(&side, ariths[a].arith, names[i], 2, &err)) {
+                printf("SKIP %s: %s\n", name, err.text);
+                continue;
+            }
+            CHECK(side_open(&ref, ariths[a].arith, "ref", 2, NULL));
+            CHECK(side_open(&alt, ariths[a].arith, names[i], 3, NULL));
+            CHECK_EQ_STR(side.name, name);
+            test_variant(&ref, &side, &alt);
+            side_close(&ref);
+            side_close(&side);
+            side_close(&alt);
+        }
+    }
+    return check_done("kernels");
+}
