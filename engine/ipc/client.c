@@ -674,9 +674,11 @@ di_ipc_client_sleep(di_ipc_client_t *client)
         return DI_OK;
 
     /* One doorbell is rung for one sleep, so a short read empties the pipe;
-     * EAGAIN (we woke for another reason) is as good. */
+     * EAGAIN (we woke for another reason) is as good.  End of file: the
+     * engine is gone, as the socket says too. */
     n = read(client->fd[DI_FD_WORKER_BELL], bells, sizeof(bells));
-    (void) n;
+    if (n == 0)
+        client->closed = true;
 
     if (rx->released != rx->next)
         release_completions(client);

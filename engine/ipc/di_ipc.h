@@ -251,8 +251,8 @@ const di_ipc_welcome_t *di_ipc_client_welcome(const di_ipc_client_t *client);
 
 int di_ipc_client_socket(const di_ipc_client_t *client);   /* EOF = death    */
 /* Readable when completions came while the worker slept; emptied by
- * di_ipc_client_sleep().  Level- or edge-triggered.  -1 before the handshake
- * is done. */
+ * di_ipc_client_sleep().  Level- or edge-triggered; when the engine dies it
+ * hangs up, as the socket does.  -1 before the handshake is done. */
 int di_ipc_client_eventfd(const di_ipc_client_t *client);
 
 /* Stage a request: it is copied to arena and slot, not yet published.
@@ -383,6 +383,7 @@ uint32_t di_ipc_server_conns(const di_ipc_server_t *server);
 int di_ipc_server_peer(const di_ipc_server_t *server, uint32_t conn,
                        di_ipc_peer_t *peer);
 
+/* Publish what was sent, then close every connection and stop listening. */
 void di_ipc_server_close(di_ipc_server_t *server);
 
 #endif

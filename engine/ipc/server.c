@@ -652,6 +652,7 @@ di_ipc_server_close(di_ipc_server_t *server)
         return;
 
     di_ipc_server_stop_listening(server);
+    di_ipc_server_flush(server);
 
     for (i = 0; i < server->n_used; i++) {
         if (server->conn[i].state == CONN_HELLO
