@@ -1,72 +1,282 @@
-# ngx_deepinfer - see `make help`.
+# ngx_deepinfer - `make help` lists what there is to do.
+#
+# Two builds live here: nginx's own for the module (its configure script and
+# makefile, driven from $(BUILD)/nginx), and ours for everything else, which
+# takes up sources by wildcard.  Variants (ASan, TSan, fuzzers) are the same
+# rules with another BUILD, compiler or flags.
 
-SHELL       := /bin/bash
+SHELL         := /bin/bash
 .DEFAULT_GOAL := all
-MAKEFLAGS   += --no-builtin-rules
+MAKEFLAGS     += --no-builtin-rules
 
-CC          ?= cc
+# ------------------------------------------------------------- settings --
+
+V             ?= 0
+BUILD         ?= build
+OPT           ?= -O2
+SAN           ?=
 ifeq ($(origin CC),default)
-CC          := cc
+CC            := cc
 endif
-BUILD       ?= build
-OPT         ?= -O2
-SAN         ?=
-WARN        := -Wall -Wextra -Werror
-CPPFLAGS    := -D_GNU_SOURCE -I.
-CFLAGS      ?=
-ALL_CFLAGS  := -std=c17 -g $(OPT) $(WARN) -fPIC -fvisibility=hidden -ffp-contract=off \
-               -pthread $(SAN) $(CFLAGS)
-LDLIBS      := -ljansson -lpcre2-8 -lcrypto -lutf8proc -lxxhash -lm -lpthread
 
-TOK_SRC     := $(wildcard tokenizer/*.c tokenizer/*/*.c)
-VOCAB_SRC   := $(wildcard tokenizer/vocab/*.c)
-IPC_SRC     := $(wildcard engine/ipc/*.c)
-KERN_SRC    := $(wildcard kernels/*.c kernels/cpu/*.c)
-ENG_SRC     := $(wildcard engine/*.c engine/model/*.c engine/cmd/*.c)
-ENG_MAIN    := engine/main.c
-ECHO_SRC    := $(wildcard t/echo/*.c)
-UNIT_SRC    := $(wildcard t/unit/*.c)
-BENCH_SRC   := $(wildcard t/bench/*.c)
-FUZZ_SRC    := $(wildcard t/fuzz/*.c)
+PREFIX        ?= /usr
+DESTDIR       ?=
+NGINX         ?= $(or $(shell PATH="$$PATH:/usr/sbin" command -v nginx),nginx)
+NGINX_SRC     ?= /usr/share/nginx/src
 
-obj          = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
-TOK_OBJ     := $(call obj,$(TOK_SRC))
-IPC_OBJ     := $(call obj,$(IPC_SRC))
-KERN_OBJ    := $(call obj,$(KERN_SRC))
-ENG_OBJ     := $(call obj,$(filter-out $(ENG_MAIN),$(ENG_SRC)))
-LIB_OBJ     := $(ENG_OBJ) $(KERN_OBJ) $(IPC_OBJ) $(TOK_OBJ)
+PORT          ?= 8080
+THREADS       ?=
+CACHE         := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ngx_deepinfer
+MODEL         ?= $(CACHE)/SmolLM2-135M-Instruct.Q4_1.gguf
 
-UNIT_BIN    := $(patsubst t/unit/%.c,$(BUILD)/unit/%,$(UNIT_SRC))
-BENCH_BIN   := $(patsubst t/bench/%.c,$(BUILD)/bench/%,$(BENCH_SRC))
-FUZZ_BIN    := $(patsubst t/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
+FUZZ_SECONDS  ?= 60
+CLANG         ?= clang-14
+JOBS          ?= $(shell nproc)
 
-.PHONY: all help clean
-all: $(BUILD)/deepinfer-engine $(BUILD)/echo-engine
+WARN          := -Wall -Wextra -Werror
+CPPFLAGS      := -D_GNU_SOURCE -I.
+CFLAGS        ?=
+ALL_CFLAGS    := -std=c17 -g $(OPT) $(WARN) -fPIC -fvisibility=hidden \
+                 -ffp-contract=off -pthread $(SAN) $(CFLAGS)
+LDLIBS        := -ljansson -lpcre2-8 -lcrypto -lutf8proc -lxxhash -lm -lpthread
+
+# What apt installs: to build and run, for the tests, and for the checks.
+DEPS          := gcc libc6-dev make nginx nginx-dev libjansson-dev \
+                 libpcre2-dev libhiredis-dev libssl-dev libutf8proc-dev \
+                 libxxhash-dev curl ca-certificates python3 python3-pip
+DEPS_TEST     := perl libtest-base-perl libtext-diff-perl
+DEPS_CHECK    := clang-14 libclang-rt-14-dev cppcheck
+
+# -------------------------------------------------------------- sources --
+
+TOK_SRC       := $(wildcard tokenizer/*.c tokenizer/*/*.c)
+IPC_SRC       := $(wildcard engine/ipc/*.c)
+KERN_SRC      := $(wildcard kernels/*.c kernels/cpu/*.c)
+ENG_SRC       := $(wildcard engine/*.c engine/model/*.c engine/cmd/*.c)
+ENG_MAIN      := engine/main.c
+ECHO_SRC      := $(wildcard t/echo/*.c)
+UNIT_SRC      := $(wildcard t/unit/*.c)
+BENCH_SRC     := $(wildcard t/bench/*.c)
+FUZZ_SRC      := $(wildcard t/fuzz/*.c)
+MODULE_SRC    := $(wildcard config) $(wildcard ngx_deepinfer/*) $(TOK_SRC) $(IPC_SRC) \
+                 $(wildcard tokenizer/*.h tokenizer/*/*.h engine/ipc/*.h)
+
+obj            = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+TOK_OBJ       := $(call obj,$(TOK_SRC))
+IPC_OBJ       := $(call obj,$(IPC_SRC))
+KERN_OBJ      := $(call obj,$(KERN_SRC))
+ENG_OBJ       := $(call obj,$(filter-out $(ENG_MAIN),$(ENG_SRC)))
+LIB_OBJ       := $(ENG_OBJ) $(KERN_OBJ) $(IPC_OBJ) $(TOK_OBJ)
+
+ENGINE        := $(BUILD)/deepinfer-engine
+ECHO          := $(BUILD)/echo-engine
+MODULE        := $(BUILD)/ngx_http_deepinfer_module.so
+UNIT_BIN      := $(patsubst t/unit/%.c,$(BUILD)/unit/%,$(UNIT_SRC))
+BENCH_BIN     := $(patsubst t/bench/%.c,$(BUILD)/bench/%,$(BENCH_SRC))
+FUZZ_BIN      := $(patsubst t/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
+
+# The unit tests that start threads or share memory between them.
+TSAN_UNITS    := $(filter ipc% ring% pool% kernels% sched% serve%, \
+                   $(notdir $(UNIT_SRC:.c=)))
+
+# One short line for each step; V=1 shows the commands.
+ifeq ($(V),1)
+Q             :=
+say            = @:
+else
+Q             := @
+say            = @printf '  %-8s%s\n' $(1) $(2)
+endif
+submake        = $(MAKE) --no-print-directory
+
+# ----------------------------------------------------------------- goals --
+
+.PHONY: all module help run model deps deps-test deps-check test units \
+        asan tsan fuzz lint bench install uninstall clean
+
+all: $(ENGINE) $(ECHO) $(if $(wildcard config),module)
+
+module: $(MODULE)
+
+help:
+	@sed -n 's/^#: //p' $(firstword $(MAKEFILE_LIST))
+
+#: make               build the module, the engine and the echo engine
+#: make run           install packages, build, fetch a model, serve
+#:                      PORT=8080 THREADS=n MODEL=file.gguf
+#: make test          unit tests, then everything over HTTP; needs no GPU
+#: make units         unit tests only; UNITS="gguf kv" for some of them
+#: make bench         build and run the benchmarks; PEERS=dir compares
+#: make asan          unit tests under AddressSanitizer and UBSan
+#: make tsan          tests of threads and rings under ThreadSanitizer
+#: make fuzz          each fuzzer for FUZZ_SECONDS=60
+#: make lint          includes, exported symbols, line lengths, clang, cppcheck
+#: make model         fetch the small model into the cache folder
+#: make deps          install the packages that build and run need
+#:                      (deps-test, deps-check: those of the tests, of lint)
+#: make install       into DESTDIR with PREFIX=/usr; make uninstall
+#: make clean         remove what was built
+#:
+#: V=1 shows the commands; BUILD=dir builds elsewhere; JOBS=n limits test runs.
+
+run: deps
+	@$(submake) -j$(JOBS) all
+	@$(if $(filter $(CACHE)/%,$(MODEL)),$(submake) model)
+	@BUILD='$(BUILD)' NGINX='$(NGINX)' PORT='$(PORT)' MODEL='$(MODEL)' \
+	    THREADS='$(THREADS)' conf/run.sh
+
+model:
+	@conf/fetch-model.sh '$(CACHE)'
+
+# Only what is missing is installed; nothing missing asks for nothing.
+deps:       want := $(DEPS)
+deps-test:  want := $(DEPS) $(DEPS_TEST)
+deps-check: want := $(DEPS) $(DEPS_TEST) $(DEPS_CHECK)
+deps deps-test deps-check:
+	@conf/deps.sh $(want)
+
+# The last lines are prove's own; failed unit tests fail the goal too.
+test: deps-test
+	@$(submake) -j$(JOBS) all $(UNIT_BIN)
+	@status=0; \
+	t/unit.sh $(UNIT_BIN) || status=1; \
+	TEST_NGINX_BINARY='$(NGINX)' TEST_NGINX_RANDOMIZE=1 \
+	TEST_NGINX_LOAD_MODULES='$(abspath $(MODULE))' \
+	    prove -It/lib -r t || status=1; \
+	exit $$status
+
+UNITS         ?= $(notdir $(UNIT_SRC:.c=))
+units: $(addprefix $(BUILD)/unit/,$(UNITS))
+	@t/unit.sh $^
+
+asan:
+	@$(submake) units BUILD=build-asan OPT=-O1 \
+	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all \
+	    -fno-omit-frame-pointer'
+
+tsan:
+	@$(submake) units BUILD=build-tsan OPT=-O1 UNITS='$(TSAN_UNITS)' \
+	    SAN='-fsanitize=thread'
+
+fuzz: deps-check
+	@$(submake) fuzz-run BUILD=build-fuzz CC=$(CLANG) OPT=-O1 \
+	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all'
+
+.PHONY: fuzz-run
+fuzz-run: $(FUZZ_BIN)
+	@t/fuzz.sh $(FUZZ_SECONDS) $^
+
+lint: deps-check
+	@$(submake) module
+	@CLANG=$(CLANG) MODULE='$(MODULE)' t/lint.sh
+
+bench: all $(BENCH_BIN)
+	@t/bench.sh
+
+clean:
+	rm -rf build build-asan build-tsan build-fuzz build-clang run
+
+# ------------------------------------------------------------ our build --
 
 # Vector variants carry their own flags, chosen by the file's suffix.
-$(BUILD)/obj/kernels/%_avx2.o:   VEC := -mavx2 -mfma -mf16c
-$(BUILD)/obj/kernels/%_avx512.o: VEC := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512vbmi -mavx2 -mfma -mf16c
-$(BUILD)/obj/kernels/%_amx.o:    VEC := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512vbmi -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16 -mavx2 -mfma -mf16c
+AVX2          := -mavx2 -mfma -mf16c
+AVX512        := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq \
+                 -mavx512vnni -mavx512vbmi
+AMX           := $(AVX512) -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16
+$(BUILD)/obj/kernels/%_avx2.o:   VEC := $(AVX2)
+$(BUILD)/obj/kernels/%_avx512.o: VEC := $(AVX512)
+$(BUILD)/obj/kernels/%_amx.o:    VEC := $(AMX)
+
+# libFuzzer instruments everything and brings main() to the target alone.
+FUZZ_FLAGS    := $(if $(findstring build-fuzz,$(BUILD)),-fsanitize=fuzzer-no-link)
 
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(VEC) $(CPPFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC,$<)
+	$(Q)$(CC) $(ALL_CFLAGS) $(FUZZ_FLAGS) $(VEC) $(CPPFLAGS) -MMD -MP \
+	    -c -o $@ $<
 
-$(BUILD)/deepinfer-engine: $(call obj,$(ENG_MAIN)) $(LIB_OBJ)
-	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
+define link
+@mkdir -p $(@D)
+$(call say,LINK,$@)
+$(Q)$(CC) $(ALL_CFLAGS) $(1) -o $@ $(filter %.o,$^) $(LDLIBS)
+endef
 
-$(BUILD)/echo-engine: $(call obj,$(ECHO_SRC)) $(IPC_OBJ) $(TOK_OBJ)
-	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
+$(ENGINE): $(call obj,$(ENG_MAIN)) $(LIB_OBJ)
+	$(call link)
+
+$(ECHO): $(call obj,$(ECHO_SRC)) $(IPC_OBJ) $(TOK_OBJ)
+	$(call link)
 
 $(BUILD)/unit/%: $(BUILD)/obj/t/unit/%.o $(LIB_OBJ)
-	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
+	$(call link)
 
 $(BUILD)/bench/%: $(BUILD)/obj/t/bench/%.o $(LIB_OBJ)
-	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
+	$(call link)
 
+$(BUILD)/fuzz/%: $(BUILD)/obj/t/fuzz/%.o $(LIB_OBJ)
+	$(call link,-fsanitize=fuzzer)
+
+.SECONDARY:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 
-clean:
-	rm -rf $(BUILD)
+# ---------------------------------------------------------- nginx's build --
+
+# configure runs again when `config`, a folder's list of files, or the
+# installed nginx changes; a module fits only the nginx it was built for.
+NGX           := $(BUILD)/nginx
+NGX_STAMP     := $(shell { "$(NGINX)" -v 2>&1; \
+                     echo $(sort $(MODULE_SRC)); } | cksum)
+ifneq ($(NGX_STAMP),$(shell cat $(NGX)/stamp 2>/dev/null))
+.PHONY: $(NGX)/Makefile
+endif
+
+$(NGX)/Makefile: config
+	$(call say,CONF,$(NGX))
+	@mkdir -p $(NGX)
+	@here=$$PWD; cd $(NGINX_SRC) && . ./conf_flags && \
+	./configure --with-cc-opt='-g -O2 -fPIC -D_GNU_SOURCE' \
+	    --with-ld-opt='-Wl,-z,relro -Wl,-z,now -fPIC' \
+	    "$${NGX_CONF_FLAGS[@]}" --add-dynamic-module="$$here" \
+	    --builddir="$$here/$(NGX)" > "$$here/$(NGX)/configure.log" 2>&1 \
+	|| { tail -n 20 "$$here/$(NGX)/configure.log"; exit 1; }
+	@echo '$(NGX_STAMP)' > $(NGX)/stamp
+
+# nginx's makefile writes a compiler line as two: the second is the source.
+$(MODULE): $(NGX)/Makefile $(MODULE_SRC)
+	@set -o pipefail; here=$$PWD; \
+	$(MAKE) --no-print-directory -C $(NGINX_SRC) \
+	    -f "$$here/$(NGX)/Makefile" modules 2>&1 | \
+	if [ '$(V)' = 1 ]; then cat; else \
+	    sed -n -e "s|^\t*$$here/\(.*\.c\)$$|  CC      \1|p" \
+	        -e '/\(error\|warning\|note\):/p' -e '/\*\*\*/p'; \
+	fi
+	$(call say,LINK,$@)
+	@cp $(NGX)/$(notdir $@) $@
+
+# -------------------------------------------------------------- install --
+
+MODULES_DIR   := $(DESTDIR)$(PREFIX)/lib/nginx/modules
+AVAILABLE_DIR := $(DESTDIR)$(PREFIX)/share/nginx/modules-available
+EXAMPLES_DIR  := $(DESTDIR)$(PREFIX)/share/doc/ngx_deepinfer/examples
+UNITS_DIR     := $(DESTDIR)$(PREFIX)/lib/systemd/system
+MAN_DIR       := $(DESTDIR)$(PREFIX)/share/man
+
+install: all
+	install -D -m 644 $(MODULE) $(MODULES_DIR)/$(notdir $(MODULE))
+	install -D -m 644 conf/mod-http-deepinfer.conf \
+	    $(AVAILABLE_DIR)/mod-http-deepinfer.conf
+	install -D -m 755 $(ENGINE) $(DESTDIR)$(PREFIX)/bin/deepinfer-engine
+	install -D -m 644 -t $(EXAMPLES_DIR) conf/nginx.conf
+	install -D -m 644 -t $(UNITS_DIR) conf/systemd/deepinfer-engine@.service
+	install -D -m 644 -t $(EXAMPLES_DIR) conf/systemd/engine.conf
+	install -D -m 644 -t $(MAN_DIR)/man8 docs/man/deepinfer-engine.8
+	install -D -m 644 -t $(MAN_DIR)/man5 docs/man/ngx_deepinfer.5
+
+uninstall:
+	rm -f $(MODULES_DIR)/$(notdir $(MODULE)) \
+	    $(AVAILABLE_DIR)/mod-http-deepinfer.conf \
+	    $(DESTDIR)$(PREFIX)/bin/deepinfer-engine \
+	    $(UNITS_DIR)/deepinfer-engine@.service \
+	    $(MAN_DIR)/man8/deepinfer-engine.8 $(MAN_DIR)/man5/ngx_deepinfer.5
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/ngx_deepinfer

@@ -71,7 +71,7 @@ sub start {
     my $kind = $arg{kind} // 'model';
     my $n = @engines + 1;
 
-    $dir //= DI::Proc::tempdir();
+    $dir //= socket_dir();
     my $self = bless {
         kind   => $kind,
         name   => "engine $n",
@@ -87,6 +87,18 @@ sub start {
     push @engines, $self;
     $self->run;
     return $self;
+}
+
+# An engine lets its socket's group in.  Where the test is root, nginx's
+# workers may be nobody; files of a set-group-id directory get its group.
+sub socket_dir {
+    my $new = DI::Proc::tempdir();
+
+    if ($> == 0) {
+        chown(-1, scalar getgrnam('nogroup'), $new) or die "chown: $!\n";
+        chmod(02755, $new);
+    }
+    return $new;
 }
 
 sub model_of {
