@@ -1,0 +1,393 @@
+
+/*
+ * ngx_http_deepinfer.h - the module's data structures.
+ *
+ * A pool is one model under one name, and the engines that run it.  Its
+ * vocabulary and dialect are loaded while the configuration is read and shared
+ * by all workers through fork.  Each worker has one connection to each engine,
+ * kept by ngx_http_deepinfer_engine.c in the worker's event loop.
+ *
+ * A chat request lives in a ngx_http_deepinfer_ctx_t:
+ *
+ *     body -> prepare (in place, or in a thread) -> pool->waiting
+ *          -> engine->requests -> events -> output -> finalize
+ *
+ * While a request is in flight its own timer is armed, and that timer is not
+ * cancelable: nginx lets a graceful worker go as soon as no such timer is left.
+ * Engines know a request by (slot, generation), never by its address, so an
+ * event that comes late finds nothing and is dropped.
+ */
+
+
+#ifndef _NGX_HTTP_DEEPINFER_H_INCLUDED_
+#define _NGX_HTTP_DEEPINFER_H_INCLUDED_
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_event.h>
+#include <ngx_http.h>
+
+#include "engine/ipc/di_ipc.h"
+#include "tokenizer/api/di_chat.h"
+#include "tokenizer/dialect/di_dialect.h"
+#include "tokenizer/vocab/di_vocab.h"
+
+
+/* the context of a deepinfer_pool block; the bit is not used by nginx */
+#define NGX_HTTP_DEEPINFER_POOL_CONF    0x00200000
+
+#define NGX_HTTP_DEEPINFER_API_CHAT     0
+#define NGX_HTTP_DEEPINFER_API_MODELS   1
+#define NGX_HTTP_DEEPINFER_API_HEALTH   2
+#define NGX_HTTP_DEEPINFER_API_METRICS  3
+
+/* the longest name of a pool, an alias or a request id, in bytes */
+#define NGX_HTTP_DEEPINFER_NAME_MAX     (DI_IPC_NAME_MAX - 1)
+#define NGX_HTTP_DEEPINFER_ID_MAX       128
+
+/* engines that one request may be given to before it fails */
+#define NGX_HTTP_DEEPINFER_TRIES        2
+
+#define NGX_HTTP_DEEPINFER_BUCKETS      14
+
+
+typedef struct ngx_http_deepinfer_main_conf_s  ngx_http_deepinfer_main_conf_t;
+typedef struct ngx_http_deepinfer_pool_s       ngx_http_deepinfer_pool_t;
+typedef struct ngx_http_deepinfer_engine_s     ngx_http_deepinfer_engine_t;
+typedef struct ngx_http_deepinfer_ctx_s        ngx_http_deepinfer_ctx_t;
+
+
+/*
+ * Counters of one pool in the shared zone.  All workers add to them with
+ * atomic operations; nothing is ever removed, so that workers of an older
+ * configuration may go on counting in them.
+ */
+
+typedef struct {
+    ngx_atomic_t                   buckets[NGX_HTTP_DEEPINFER_BUCKETS];
+    ngx_atomic_t                   count;
+    ngx_atomic_t                   sum;         /* microseconds */
+} ngx_http_deepinfer_histogram_t;
+
+
+typedef enum {
+    ngx_http_deepinfer_code_200 = 0,
+    ngx_http_deepinfer_code_400,
+    ngx_http_deepinfer_code_404,
+    ngx_http_deepinfer_code_405,
+    ngx_http_deepinfer_code_408,
+    ngx_http_deepinfer_code_415,
+    ngx_http_deepinfer_code_429,
+    ngx_http_deepinfer_code_499,
+    ngx_http_deepinfer_code_500,
+    ngx_http_deepinfer_code_503,
+    ngx_http_deepinfer_code_other,
+    ngx_http_deepinfer_codes
+} ngx_http_deepinfer_code_e;
+
+
+typedef enum {
+    ngx_http_deepinfer_finish_none = 0,
+    ngx_http_deepinfer_finish_stop,
+    ngx_http_deepinfer_finish_length,
+    ngx_http_deepinfer_finish_error,
+    ngx_http_deepinfer_finish_abort,
+    ngx_http_deepinfer_finishes
+} ngx_http_deepinfer_finish_e;
+
+
+typedef struct {
+    ngx_queue_t                    queue;       /* list in the zone */
+    ngx_atomic_t                   codes[ngx_http_deepinfer_codes];
+    ngx_atomic_t                   finishes[ngx_http_deepinfer_finishes];
+    ngx_atomic_t                   prompt_tokens;
+    ngx_atomic_t                   cached_tokens;
+    ngx_atomic_t                   completion_tokens;
+    ngx_atomic_t                   resubmits;   /* moved to another engine */
+    ngx_http_deepinfer_histogram_t ttft;
+    ngx_http_deepinfer_histogram_t tpot;
+    size_t                         len;         /* of the pool's name */
+    u_char                         name[NGX_HTTP_DEEPINFER_NAME_MAX];
+} ngx_http_deepinfer_stats_t;
+
+
+/* One entry of the table that turns an engine's request id into a request. */
+
+typedef struct {
+    ngx_http_deepinfer_ctx_t      *ctx;         /* NULL: the slot is free */
+    uint32_t                       generation;  /* raised at each use */
+    uint32_t                       next;        /* next free slot */
+} ngx_http_deepinfer_slot_t;
+
+
+typedef enum {
+    ngx_http_deepinfer_op_cancel = 0,
+    ngx_http_deepinfer_op_cancel_choice,
+    ngx_http_deepinfer_op_pause,
+    ngx_http_deepinfer_op_resume
+} ngx_http_deepinfer_op_e;
+
+
+/* A control message that found the submission ring full. */
+
+typedef struct {
+    uint64_t                       id;
+    ngx_http_deepinfer_op_e        op;
+    uint32_t                       choice;
+} ngx_http_deepinfer_control_t;
+
+
+/* An engine of a pool.  All but the first four fields are the worker's own. */
+
+struct ngx_http_deepinfer_engine_s {
+    ngx_http_deepinfer_pool_t     *pool;
+    ngx_str_t                      name;        /* unix:PATH */
+    const char                    *path;        /* PATH */
+    ngx_log_t                     *log;         /* of the cycle */
+
+    di_ipc_client_t               *client;      /* NULL: not connected */
+    ngx_connection_t              *socket;      /* its end is a death notice */
+    ngx_connection_t              *bell;        /* eventfd: events have come */
+
+    ngx_event_t                    timer;       /* reconnect or handshake */
+    ngx_event_t                    flush;       /* posted: publish a batch */
+    ngx_event_t                    retry;       /* the ring was full */
+    ngx_msec_t                     backoff;     /* before the next connect */
+
+    ngx_queue_t                    requests;    /* submitted, by ctx->queue */
+    ngx_queue_t                    dirty;       /* to be written */
+    ngx_uint_t                     unstarted;   /* of them, not yet admitted */
+
+    ngx_http_deepinfer_slot_t     *slots;       /* [n_slots] */
+    uint32_t                       n_slots;
+    uint32_t                       free_slot;   /* n_slots: none */
+
+    ngx_http_deepinfer_control_t  *controls;    /* [n_controls] put off */
+    ngx_uint_t                     n_controls;
+    ngx_uint_t                     controls_max;
+
+    unsigned                       ready:1;     /* handshake done */
+    unsigned                       complained:1; /* its absence is logged */
+};
+
+
+struct ngx_http_deepinfer_pool_s {
+    ngx_str_t                      name;
+    ngx_str_t                      model;       /* path of the model's file */
+    ngx_str_t                      dialect_name; /* empty: by the template */
+    ngx_array_t                    engines;     /* of engine_t */
+    ngx_array_t                    aliases;     /* of ngx_str_t */
+    ngx_int_t                      queue;       /* bound of waiting requests */
+    ngx_http_deepinfer_main_conf_t *main;
+
+    di_vocab_t                    *vocab;
+    di_dialect_t                  *dialect;
+    u_char                         fingerprint[DI_IPC_FINGERPRINT];
+    time_t                         created;     /* of the model's file */
+
+    ngx_http_deepinfer_stats_t    *stats;       /* in the shared zone */
+
+    /* the worker's own */
+    di_tok_t                      *tok;         /* for prompts in place */
+    ngx_queue_t                    waiting;     /* prepared, by ctx->queue */
+    ngx_uint_t                     turn;        /* breaks ties of engines */
+};
+
+
+struct ngx_http_deepinfer_main_conf_s {
+    ngx_array_t                    pools;       /* of pool_t * */
+    ngx_shm_zone_t                *zone;
+    ngx_http_deepinfer_pool_t     *current;     /* while its block is read */
+
+    /* the worker's own */
+    ngx_event_t                    drain;       /* end of worker_shutdown_... */
+    unsigned                       exiting:1;   /* graceful exit was noticed */
+    unsigned                       drained:1;   /* streams were ended */
+};
+
+
+typedef struct {
+    ngx_http_deepinfer_pool_t     *pool;        /* deepinfer_pass POOL */
+    ngx_http_complex_value_t      *pass;        /* deepinfer_pass $variable */
+    ngx_uint_t                     api;
+    ngx_msec_t                     ping;        /* 0: off */
+    size_t                         buffer_size; /* of a slow client */
+    size_t                         thread_size; /* bodies that go to threads */
+    ngx_flag_t                     ignore_client_abort;
+#if (NGX_THREADS)
+    ngx_thread_pool_t             *threads;     /* NULL: never */
+#endif
+    u_char                        *api_file;    /* where deepinfer_api is */
+    ngx_uint_t                     api_line;
+} ngx_http_deepinfer_loc_conf_t;
+
+
+/*
+ * From a body to a prompt.  A thread may work on it: it uses nothing of the
+ * request but the bytes of the body, which the request holds meanwhile.
+ */
+
+typedef struct {
+    ngx_http_deepinfer_pool_t     *pool;
+    di_tok_t                      *tok;         /* NULL: make one */
+    ngx_chain_t                   *bufs;        /* the body, as it was read */
+    size_t                         len;         /* of the body */
+    u_char                        *gathered;    /* malloc'ed copy, or NULL */
+
+    di_chat_req_t                 *req;         /* owned */
+    int32_t                       *ids;         /* owned, [n_ids] prompt */
+    size_t                         n_ids;
+    di_api_err_t                   err;         /* status 0: none */
+} ngx_http_deepinfer_prepare_t;
+
+
+struct ngx_http_deepinfer_ctx_s {
+    ngx_http_request_t            *request;
+    ngx_http_deepinfer_loc_conf_t *conf;
+    ngx_http_deepinfer_pool_t     *pool;        /* NULL: not known yet */
+    ngx_http_deepinfer_engine_t   *engine;      /* where it runs, or NULL */
+    ngx_http_deepinfer_engine_t   *last_engine; /* where it ran, for logs */
+
+    ngx_queue_t                    queue;       /* in waiting or requests */
+    ngx_queue_t                    dirty;       /* in engine->dirty */
+    ngx_event_t                    timer;       /* ping; never cancelable */
+    uint64_t                       id;          /* slot and generation */
+
+    ngx_http_deepinfer_prepare_t   prepare;
+    di_gen_request_t               gen;
+    di_chat_out_t                 *out;
+    uint64_t                       finished[DI_GEN_N_MAX / 64];
+
+    di_sbuf_t                      pending;     /* to be sent */
+    di_sbuf_t                      sending;     /* nginx has it */
+    ngx_buf_t                      buf;         /* over `sending` */
+    ngx_chain_t                    link;
+    ngx_msec_t                     sent;        /* time of the last output */
+
+    ngx_str_t                      request_id;
+    uint64_t                       start;       /* microseconds, monotonic */
+    uint64_t                       first;       /* of the first token, or 0 */
+    uint64_t                       last;        /* of the latest token */
+    uint32_t                       cached_tokens;
+    ngx_uint_t                     tries;       /* submissions so far */
+    ngx_uint_t                     status;      /* of the answer, for metrics */
+    ngx_uint_t                     retry_after; /* seconds; 0: no header */
+    ngx_http_deepinfer_finish_e    finish;
+
+    unsigned                       stream:1;
+    unsigned                       queued:1;    /* `queue` is in a list */
+    unsigned                       is_dirty:1;  /* `dirty` is in a list */
+    unsigned                       started:1;   /* admitted by the engine */
+    unsigned                       content:1;   /* events made output */
+    unsigned                       over:1;      /* the engine has ended it */
+    unsigned                       done:1;      /* the last output is pending */
+    unsigned                       moved:1;     /* try another engine */
+    unsigned                       blocked:1;   /* the client is slow */
+    unsigned                       paused:1;    /* the engine was told so */
+    unsigned                       finalized:1; /* we ended the request */
+    unsigned                       closed:1;    /* cleanup has run */
+};
+
+
+/* ngx_http_deepinfer_module.c */
+
+extern ngx_module_t  ngx_http_deepinfer_module;
+
+ngx_int_t ngx_http_deepinfer_select_pool(ngx_http_request_t *r,
+    ngx_http_deepinfer_loc_conf_t *dlcf, ngx_http_deepinfer_pool_t **pool);
+
+/* ngx_http_deepinfer_pool.c */
+
+char *ngx_http_deepinfer_pool(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_deepinfer_pool_engine(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_deepinfer_pool_alias(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_deepinfer_pool_model(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_deepinfer_pool_dialect(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_deepinfer_pool_queue(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+ngx_http_deepinfer_pool_t *ngx_http_deepinfer_find_pool(
+    ngx_http_deepinfer_main_conf_t *mcf, ngx_str_t *name);
+ngx_uint_t ngx_http_deepinfer_pool_answers(ngx_http_deepinfer_pool_t *pool,
+    const char *data, size_t len);
+
+/* ngx_http_deepinfer_engine.c */
+
+void ngx_http_deepinfer_engine_init(ngx_http_deepinfer_engine_t *engine,
+    ngx_cycle_t *cycle);
+void ngx_http_deepinfer_engine_deinit(ngx_http_deepinfer_engine_t *engine);
+ngx_int_t ngx_http_deepinfer_engine_submit(ngx_http_deepinfer_engine_t *engine,
+    ngx_http_deepinfer_ctx_t *ctx, di_err_t *err);
+void ngx_http_deepinfer_engine_control(ngx_http_deepinfer_engine_t *engine,
+    uint64_t id, ngx_http_deepinfer_op_e op, uint32_t choice);
+void ngx_http_deepinfer_engine_release(ngx_http_deepinfer_ctx_t *ctx);
+void ngx_http_deepinfer_engine_mark(ngx_http_deepinfer_ctx_t *ctx);
+void ngx_http_deepinfer_engine_poll(ngx_http_deepinfer_engine_t *engine);
+ngx_uint_t ngx_http_deepinfer_engine_status(
+    ngx_http_deepinfer_engine_t *engine, di_ipc_status_t *status);
+
+/* ngx_http_deepinfer_dispatch.c */
+
+void ngx_http_deepinfer_dispatch(ngx_http_deepinfer_ctx_t *ctx);
+void ngx_http_deepinfer_dispatch_waiting(ngx_http_deepinfer_pool_t *pool);
+void ngx_http_deepinfer_exiting(ngx_http_deepinfer_main_conf_t *mcf);
+
+/* ngx_http_deepinfer_prepare.c */
+
+void ngx_http_deepinfer_prepare(ngx_http_deepinfer_prepare_t *p);
+void ngx_http_deepinfer_prepare_free(ngx_http_deepinfer_prepare_t *p);
+ngx_int_t ngx_http_deepinfer_prepare_gen(ngx_http_deepinfer_ctx_t *ctx);
+
+/* ngx_http_deepinfer_chat.c */
+
+ngx_http_deepinfer_ctx_t *ngx_http_deepinfer_get_ctx(ngx_http_request_t *r);
+ngx_int_t ngx_http_deepinfer_chat_handler(ngx_http_request_t *r);
+void ngx_http_deepinfer_chat_event(ngx_http_deepinfer_ctx_t *ctx,
+    const di_event_t *ev, const di_top_logprob_t *top);
+void ngx_http_deepinfer_chat_engine_lost(ngx_http_deepinfer_ctx_t *ctx);
+void ngx_http_deepinfer_chat_run(ngx_http_deepinfer_ctx_t *ctx);
+
+/* ngx_http_deepinfer_output.c */
+
+void ngx_http_deepinfer_output_stream(ngx_http_deepinfer_ctx_t *ctx);
+void ngx_http_deepinfer_output_body(ngx_http_deepinfer_ctx_t *ctx);
+void ngx_http_deepinfer_output_error(ngx_http_deepinfer_ctx_t *ctx);
+ngx_int_t ngx_http_deepinfer_send_json(ngx_http_request_t *r,
+    ngx_uint_t status, di_sbuf_t *body);
+ngx_int_t ngx_http_deepinfer_send_error(ngx_http_request_t *r,
+    const di_api_err_t *err, ngx_uint_t retry_after);
+ngx_int_t ngx_http_deepinfer_send_not_allowed(ngx_http_request_t *r,
+    const char *allow);
+
+/* ngx_http_deepinfer_api.c */
+
+ngx_int_t ngx_http_deepinfer_models_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_deepinfer_health_handler(ngx_http_request_t *r);
+ngx_int_t ngx_http_deepinfer_error_handler(ngx_http_request_t *r);
+
+/* ngx_http_deepinfer_metrics.c */
+
+ngx_int_t ngx_http_deepinfer_zone_init(ngx_shm_zone_t *zone, void *data);
+void ngx_http_deepinfer_metrics_request(ngx_http_deepinfer_ctx_t *ctx);
+ngx_int_t ngx_http_deepinfer_metrics_handler(ngx_http_request_t *r);
+
+/* ngx_http_deepinfer_variables.c */
+
+ngx_int_t ngx_http_deepinfer_add_variables(ngx_conf_t *cf);
+
+/* ngx_http_deepinfer_header.c */
+
+ngx_table_elt_t *ngx_http_deepinfer_find_header(ngx_list_t *headers,
+    const char *name);
+ngx_int_t ngx_http_deepinfer_add_header(ngx_http_request_t *r,
+    const char *name, u_char *value, size_t len);
+ngx_int_t ngx_http_deepinfer_request_id(ngx_http_request_t *r, ngx_str_t *id);
+ngx_int_t ngx_http_deepinfer_random(void *buf, size_t len);
+uint64_t ngx_http_deepinfer_now(void);
+
+
+#endif /* _NGX_HTTP_DEEPINFER_H_INCLUDED_ */

@@ -1,0 +1,372 @@
+
+/*
+ * ngx_http_deepinfer_dispatch.c - which engine takes a request.
+ *
+ * The least loaded connected engine does: what its status page says of all
+ * workers, and this worker's requests that the page can't show yet.  A request
+ * waits in pool->waiting, in order, only while an engine's handshake is under
+ * way (a worker that has just started) or its ring is full; in all other cases
+ * it is submitted or answered at once.
+ */
+
+
+#include "ngx_http_deepinfer.h"
+
+
+#define NGX_HTTP_DEEPINFER_RETRY_AFTER      1   /* seconds */
+#define NGX_HTTP_DEEPINFER_RETRY_AFTER_MAX  60
+
+
+/* What a look at all engines of a pool found. */
+
+typedef struct {
+    ngx_http_deepinfer_engine_t   *engine;      /* the best, or NULL */
+    uint64_t                       waiting;     /* requests queued */
+    uint64_t                       tokens;      /* of prompts, not computed */
+    uint64_t                       rate;        /* tokens per second */
+    ngx_uint_t                     connecting;  /* engines in handshake */
+} ngx_http_deepinfer_choice_t;
+
+
+static ngx_int_t ngx_http_deepinfer_dispatch_one(
+    ngx_http_deepinfer_ctx_t *ctx);
+static void ngx_http_deepinfer_choose(ngx_http_deepinfer_ctx_t *ctx,
+    ngx_http_deepinfer_choice_t *choice);
+static ngx_uint_t ngx_http_deepinfer_queue_delay(
+    ngx_http_deepinfer_choice_t *choice);
+static ngx_int_t ngx_http_deepinfer_fit(ngx_http_deepinfer_ctx_t *ctx,
+    uint32_t max_model_len);
+static void ngx_http_deepinfer_drain_handler(ngx_event_t *ev);
+static void ngx_http_deepinfer_drain_queue(ngx_queue_t *queue);
+
+
+/*
+ * Give a prepared request to an engine.  It may be finalized on return, with
+ * the error that it got.
+ */
+
+void
+ngx_http_deepinfer_dispatch(ngx_http_deepinfer_ctx_t *ctx)
+{
+    ngx_http_deepinfer_pool_t  *pool;
+
+    pool = ctx->pool;
+
+    if (ngx_queue_empty(&pool->waiting)
+        && ngx_http_deepinfer_dispatch_one(ctx) != NGX_AGAIN)
+    {
+        return;
+    }
+
+    ctx->queued = 1;
+    ngx_queue_insert_tail(&pool->waiting, &ctx->queue);
+}
+
+
+void
+ngx_http_deepinfer_dispatch_waiting(ngx_http_deepinfer_pool_t *pool)
+{
+    ngx_queue_t               *q;
+    ngx_connection_t          *c;
+    ngx_http_deepinfer_ctx_t  *ctx;
+
+    while (!ngx_queue_empty(&pool->waiting)) {
+        q = ngx_queue_head(&pool->waiting);
+        ctx = ngx_queue_data(q, ngx_http_deepinfer_ctx_t, queue);
+        c = ctx->request->connection;
+
+        ngx_queue_remove(q);
+        ctx->queued = 0;
+
+        ngx_http_set_log_request(c->log, ctx->request);
+
+        if (ngx_http_deepinfer_dispatch_one(ctx) == NGX_AGAIN) {
+            ctx->queued = 1;
+            ngx_queue_insert_head(&pool->waiting, q);
+            return;
+        }
+
+        ngx_http_run_posted_requests(c);
+    }
+}
+
+
+/* NGX_OK: submitted; NGX_AGAIN: not now; NGX_DONE: answered with an error. */
+
+static ngx_int_t
+ngx_http_deepinfer_dispatch_one(ngx_http_deepinfer_ctx_t *ctx)
+{
+    int                           rc;
+    di_err_t                      err;
+    di_api_err_t                 *e;
+    ngx_http_deepinfer_choice_t   choice;
+
+    e = &ctx->prepare.err;
+
+    if (ctx->pool->main->drained) {
+        di_api_err_set(e, 503, "server_error", "shutting_down", "",
+                       "this server is shutting down");
+        goto failed;
+    }
+
+    ngx_http_deepinfer_choose(ctx, &choice);
+
+    if (choice.engine == NULL) {
+
+        if (choice.connecting) {
+            return NGX_AGAIN;
+        }
+
+        di_api_err_set(e, 503, "server_error", "engine_unavailable", "",
+                       "no engine of this model is available");
+        goto failed;
+    }
+
+    if (choice.waiting >= (uint64_t) ctx->pool->queue) {
+        ctx->retry_after = ngx_http_deepinfer_queue_delay(&choice);
+        di_api_err_set(e, 429, "rate_limit_error", "queue_full", "",
+                       "the model's queue is full: %llu requests are waiting",
+                       (unsigned long long) choice.waiting);
+        goto failed;
+    }
+
+    if (ngx_http_deepinfer_fit(ctx,
+                di_ipc_client_welcome(choice.engine->client)->max_model_len)
+        != NGX_OK)
+    {
+        goto failed;
+    }
+
+    ngx_memzero(&err, sizeof(di_err_t));
+
+    rc = ngx_http_deepinfer_engine_submit(choice.engine, ctx, &err);
+
+    switch (rc) {
+
+    case DI_OK:
+        ctx->tries++;
+        return NGX_OK;
+
+    case DI_EAGAIN:
+        return NGX_AGAIN;
+
+    case DI_EINVAL:
+        di_api_err_set(e, 400, "invalid_request_error", "", "", "%s",
+                       err.text);
+        goto failed;
+
+    case DI_ELIMIT:
+        di_api_err_set(e, 400, "invalid_request_error",
+                       "context_length_exceeded", "messages",
+                       "a prompt of %zu tokens is too long",
+                       ctx->prepare.n_ids);
+        goto failed;
+
+    default:
+        di_api_err_set(e, 500, "server_error", "", "",
+                       "the request could not be given to an engine");
+        goto failed;
+    }
+
+failed:
+
+    if (e->status == 503 && ctx->retry_after == 0) {
+        ctx->retry_after = NGX_HTTP_DEEPINFER_RETRY_AFTER;
+    }
+
+    ngx_http_deepinfer_chat_run(ctx);
+
+    return NGX_DONE;
+}
+
+
+static void
+ngx_http_deepinfer_choose(ngx_http_deepinfer_ctx_t *ctx,
+    ngx_http_deepinfer_choice_t *choice)
+{
+    uint64_t                      load, best;
+    ngx_uint_t                    i, n;
+    di_ipc_status_t               status;
+    ngx_http_deepinfer_pool_t    *pool;
+    ngx_http_deepinfer_engine_t  *engine, *engines;
+
+    pool = ctx->pool;
+    engines = pool->engines.elts;
+    n = pool->engines.nelts;
+    best = 0;
+
+    ngx_memzero(choice, sizeof(ngx_http_deepinfer_choice_t));
+
+    pool->turn++;
+
+    for (i = 0; i < n; i++) {
+        engine = &engines[(pool->turn + i) % n];
+
+        if (!engine->ready) {
+            choice->connecting += (engine->client != NULL);
+            continue;
+        }
+
+        if (!ngx_http_deepinfer_engine_status(engine, &status)) {
+            ngx_memzero(&status, sizeof(di_ipc_status_t));
+        }
+
+        if (status.draining || (engine == ctx->last_engine && n > 1)) {
+            continue;
+        }
+
+        choice->waiting += ngx_max(status.waiting, engine->unstarted);
+        choice->tokens += status.waiting_tokens;
+        choice->rate += status.prefill_rate;
+
+        load = (uint64_t) status.running + status.waiting + engine->unstarted;
+
+        if (choice->engine == NULL || load < best) {
+            choice->engine = engine;
+            best = load;
+        }
+    }
+}
+
+
+/* How long the prompts that wait will keep the engines busy, in seconds. */
+
+static ngx_uint_t
+ngx_http_deepinfer_queue_delay(ngx_http_deepinfer_choice_t *choice)
+{
+    uint64_t  delay;
+
+    if (choice->rate == 0) {
+        return NGX_HTTP_DEEPINFER_RETRY_AFTER;
+    }
+
+    delay = choice->tokens / choice->rate;
+
+    delay = ngx_max(delay, NGX_HTTP_DEEPINFER_RETRY_AFTER);
+    return ngx_min(delay, NGX_HTTP_DEEPINFER_RETRY_AFTER_MAX);
+}
+
+
+/* A prompt that leaves no room for one token is refused, with the numbers;
+ * max_tokens is cut to what fits. */
+
+static ngx_int_t
+ngx_http_deepinfer_fit(ngx_http_deepinfer_ctx_t *ctx, uint32_t max_model_len)
+{
+    uint32_t          room;
+    di_gen_params_t  *params;
+
+    if (ctx->prepare.n_ids >= max_model_len) {
+        di_api_err_set(&ctx->prepare.err, 400, "invalid_request_error",
+                       "context_length_exceeded", "messages",
+                       "This model's maximum context length is %u tokens, "
+                       "and the answer needs at least one of them. "
+                       "The messages have %zu tokens.",
+                       max_model_len, ctx->prepare.n_ids);
+        return NGX_ERROR;
+    }
+
+    room = max_model_len - (uint32_t) ctx->prepare.n_ids;
+    params = &ctx->gen.params;
+
+    if (params->max_tokens == 0 || params->max_tokens > room) {
+        params->max_tokens = room;
+    }
+
+    if (params->min_tokens > params->max_tokens) {
+        params->min_tokens = params->max_tokens;
+    }
+
+    return NGX_OK;
+}
+
+
+/*
+ * A graceful exit has begun.  If worker_shutdown_timeout limits it, the
+ * streams that are left then are ended with an error a little before nginx
+ * cuts them off.
+ */
+
+void
+ngx_http_deepinfer_exiting(ngx_http_deepinfer_main_conf_t *mcf)
+{
+    ngx_msec_t        timeout;
+    ngx_core_conf_t  *ccf;
+
+    if (mcf->exiting) {
+        return;
+    }
+
+    mcf->exiting = 1;
+
+    ccf = (ngx_core_conf_t *) ngx_get_conf(ngx_cycle->conf_ctx,
+                                           ngx_core_module);
+
+    timeout = ccf->shutdown_timeout;
+
+    if (timeout == 0) {
+        return;
+    }
+
+    timeout -= ngx_min(timeout / 4, 500);
+
+    mcf->drain.handler = ngx_http_deepinfer_drain_handler;
+    mcf->drain.data = mcf;
+    mcf->drain.log = ngx_cycle->log;
+    mcf->drain.cancelable = 1;
+
+    ngx_add_timer(&mcf->drain, timeout);
+}
+
+
+static void
+ngx_http_deepinfer_drain_handler(ngx_event_t *ev)
+{
+    ngx_uint_t                        i, j;
+    ngx_http_deepinfer_pool_t       **pools;
+    ngx_http_deepinfer_engine_t      *engines;
+    ngx_http_deepinfer_main_conf_t   *mcf;
+
+    mcf = ev->data;
+    mcf->drained = 1;
+
+    pools = mcf->pools.elts;
+
+    for (i = 0; i < mcf->pools.nelts; i++) {
+
+        ngx_http_deepinfer_dispatch_waiting(pools[i]);
+
+        engines = pools[i]->engines.elts;
+
+        for (j = 0; j < pools[i]->engines.nelts; j++) {
+            ngx_http_deepinfer_drain_queue(&engines[j].requests);
+        }
+    }
+}
+
+
+static void
+ngx_http_deepinfer_drain_queue(ngx_queue_t *queue)
+{
+    ngx_connection_t          *c;
+    ngx_http_deepinfer_ctx_t  *ctx;
+
+    while (!ngx_queue_empty(queue)) {
+        ctx = ngx_queue_data(ngx_queue_head(queue), ngx_http_deepinfer_ctx_t,
+                             queue);
+        c = ctx->request->connection;
+
+        ngx_http_set_log_request(c->log, ctx->request);
+
+        ngx_http_deepinfer_engine_release(ctx);
+
+        if (!ctx->done) {
+            ctx->retry_after = NGX_HTTP_DEEPINFER_RETRY_AFTER;
+            di_api_err_set(&ctx->prepare.err, 503, "server_error",
+                           "shutting_down", "", "this server is shutting down");
+            ngx_http_deepinfer_chat_run(ctx);
+        }
+
+        ngx_http_run_posted_requests(c);
+    }
+}

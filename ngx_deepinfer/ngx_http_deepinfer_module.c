@@ -1,0 +1,677 @@
+
+/*
+ * ngx_http_deepinfer_module.c - directives, configuration, processes' start
+ * and end.
+ *
+ * The master loads models' vocabularies and never starts a thread or connects
+ * to an engine; each worker connects for itself when it starts.
+ */
+
+
+#include "ngx_http_deepinfer.h"
+
+
+#define NGX_HTTP_DEEPINFER_ZONE_MIN  (8 * ngx_pagesize)
+
+
+static void *ngx_http_deepinfer_create_main_conf(ngx_conf_t *cf);
+static char *ngx_http_deepinfer_init_main_conf(ngx_conf_t *cf, void *conf);
+static void *ngx_http_deepinfer_create_loc_conf(ngx_conf_t *cf);
+static char *ngx_http_deepinfer_merge_loc_conf(ngx_conf_t *cf, void *parent,
+    void *child);
+static char *ngx_http_deepinfer_pass(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+static char *ngx_http_deepinfer_api(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+static char *ngx_http_deepinfer_error(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+static char *ngx_http_deepinfer_zone(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+static char *ngx_http_deepinfer_thread_pool(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+static ngx_int_t ngx_http_deepinfer_handler(ngx_http_request_t *r);
+static ngx_int_t ngx_http_deepinfer_init_process(ngx_cycle_t *cycle);
+static void ngx_http_deepinfer_exit_process(ngx_cycle_t *cycle);
+
+
+static ngx_command_t  ngx_http_deepinfer_commands[] = {
+
+    { ngx_string("deepinfer_pool"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_BLOCK|NGX_CONF_TAKE1,
+      ngx_http_deepinfer_pool,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("model"),
+      NGX_HTTP_DEEPINFER_POOL_CONF|NGX_CONF_TAKE1,
+      ngx_http_deepinfer_pool_model,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("engine"),
+      NGX_HTTP_DEEPINFER_POOL_CONF|NGX_CONF_TAKE1,
+      ngx_http_deepinfer_pool_engine,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("alias"),
+      NGX_HTTP_DEEPINFER_POOL_CONF|NGX_CONF_1MORE,
+      ngx_http_deepinfer_pool_alias,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("queue"),
+      NGX_HTTP_DEEPINFER_POOL_CONF|NGX_CONF_TAKE1,
+      ngx_http_deepinfer_pool_queue,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("dialect"),
+      NGX_HTTP_DEEPINFER_POOL_CONF|NGX_CONF_TAKE1,
+      ngx_http_deepinfer_pool_dialect,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    /* nginx's own "include" is not allowed in a context that it doesn't know */
+
+    { ngx_string("include"),
+      NGX_HTTP_DEEPINFER_POOL_CONF|NGX_CONF_TAKE1,
+      ngx_conf_include,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("deepinfer_pass"),
+      NGX_HTTP_LOC_CONF|NGX_HTTP_LIF_CONF|NGX_CONF_TAKE1,
+      ngx_http_deepinfer_pass,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("deepinfer_api"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_deepinfer_api,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("deepinfer_error"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
+      ngx_http_deepinfer_error,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("deepinfer_zone"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_http_deepinfer_zone,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("deepinfer_ping"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_msec_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_deepinfer_loc_conf_t, ping),
+      NULL },
+
+    { ngx_string("deepinfer_buffer_size"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_size_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_deepinfer_loc_conf_t, buffer_size),
+      NULL },
+
+    { ngx_string("deepinfer_ignore_client_abort"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_FLAG,
+      ngx_conf_set_flag_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_deepinfer_loc_conf_t, ignore_client_abort),
+      NULL },
+
+    { ngx_string("deepinfer_thread_pool"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE12,
+      ngx_http_deepinfer_thread_pool,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+      ngx_null_command
+};
+
+
+static ngx_http_module_t  ngx_http_deepinfer_module_ctx = {
+    ngx_http_deepinfer_add_variables,      /* preconfiguration */
+    NULL,                                  /* postconfiguration */
+
+    ngx_http_deepinfer_create_main_conf,   /* create main configuration */
+    ngx_http_deepinfer_init_main_conf,     /* init main configuration */
+
+    NULL,                                  /* create server configuration */
+    NULL,                                  /* merge server configuration */
+
+    ngx_http_deepinfer_create_loc_conf,    /* create location configuration */
+    ngx_http_deepinfer_merge_loc_conf      /* merge location configuration */
+};
+
+
+ngx_module_t  ngx_http_deepinfer_module = {
+    NGX_MODULE_V1,
+    &ngx_http_deepinfer_module_ctx,        /* module context */
+    ngx_http_deepinfer_commands,           /* module directives */
+    NGX_HTTP_MODULE,                       /* module type */
+    NULL,                                  /* init master */
+    NULL,                                  /* init module */
+    ngx_http_deepinfer_init_process,       /* init process */
+    NULL,                                  /* init thread */
+    NULL,                                  /* exit thread */
+    ngx_http_deepinfer_exit_process,       /* exit process */
+    NULL,                                  /* exit master */
+    NGX_MODULE_V1_PADDING
+};
+
+
+static ngx_int_t
+ngx_http_deepinfer_handler(ngx_http_request_t *r)
+{
+    ngx_http_deepinfer_loc_conf_t  *dlcf;
+
+    dlcf = ngx_http_get_module_loc_conf(r, ngx_http_deepinfer_module);
+
+    switch (dlcf->api) {
+
+    case NGX_HTTP_DEEPINFER_API_MODELS:
+        return ngx_http_deepinfer_models_handler(r);
+
+    case NGX_HTTP_DEEPINFER_API_HEALTH:
+        return ngx_http_deepinfer_health_handler(r);
+
+    case NGX_HTTP_DEEPINFER_API_METRICS:
+        return ngx_http_deepinfer_metrics_handler(r);
+
+    default: /* NGX_HTTP_DEEPINFER_API_CHAT */
+        return ngx_http_deepinfer_chat_handler(r);
+    }
+}
+
+
+/*
+ * The pool of deepinfer_pass; NULL if the location has none.  NGX_DECLINED:
+ * the variable names no pool.
+ */
+
+ngx_int_t
+ngx_http_deepinfer_select_pool(ngx_http_request_t *r,
+    ngx_http_deepinfer_loc_conf_t *dlcf, ngx_http_deepinfer_pool_t **pool)
+{
+    ngx_str_t                        name;
+    ngx_http_deepinfer_main_conf_t  *mcf;
+
+    *pool = dlcf->pool;
+
+    if (dlcf->pass == NULL) {
+        return NGX_OK;
+    }
+
+    if (ngx_http_complex_value(r, dlcf->pass, &name) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    mcf = ngx_http_get_module_main_conf(r, ngx_http_deepinfer_module);
+
+    *pool = ngx_http_deepinfer_find_pool(mcf, &name);
+
+    if (*pool == NULL) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "deepinfer: unknown pool \"%V\"", &name);
+        return NGX_DECLINED;
+    }
+
+    return NGX_OK;
+}
+
+
+static void *
+ngx_http_deepinfer_create_main_conf(ngx_conf_t *cf)
+{
+    ngx_http_deepinfer_main_conf_t  *mcf;
+
+    mcf = ngx_pcalloc(cf->pool, sizeof(ngx_http_deepinfer_main_conf_t));
+    if (mcf == NULL) {
+        return NULL;
+    }
+
+    if (ngx_array_init(&mcf->pools, cf->pool, 4,
+                       sizeof(ngx_http_deepinfer_pool_t *))
+        != NGX_OK)
+    {
+        return NULL;
+    }
+
+    return mcf;
+}
+
+
+static char *
+ngx_http_deepinfer_init_main_conf(ngx_conf_t *cf, void *conf)
+{
+    ngx_http_deepinfer_main_conf_t *mcf = conf;
+
+    ngx_str_t  name;
+
+    if (mcf->pools.nelts == 0) {
+        return NGX_CONF_OK;
+    }
+
+    if (mcf->zone == NULL) {
+        ngx_str_set(&name, "deepinfer");
+
+        mcf->zone = ngx_shared_memory_add(cf, &name, 64 * ngx_pagesize,
+                                          &ngx_http_deepinfer_module);
+        if (mcf->zone == NULL) {
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    mcf->zone->init = ngx_http_deepinfer_zone_init;
+    mcf->zone->data = mcf;
+
+    return NGX_CONF_OK;
+}
+
+
+static void *
+ngx_http_deepinfer_create_loc_conf(ngx_conf_t *cf)
+{
+    ngx_http_deepinfer_loc_conf_t  *dlcf;
+
+    dlcf = ngx_pcalloc(cf->pool, sizeof(ngx_http_deepinfer_loc_conf_t));
+    if (dlcf == NULL) {
+        return NULL;
+    }
+
+    dlcf->api = NGX_CONF_UNSET_UINT;
+    dlcf->ping = NGX_CONF_UNSET_MSEC;
+    dlcf->buffer_size = NGX_CONF_UNSET_SIZE;
+    dlcf->thread_size = NGX_CONF_UNSET_SIZE;
+    dlcf->ignore_client_abort = NGX_CONF_UNSET;
+#if (NGX_THREADS)
+    dlcf->threads = NGX_CONF_UNSET_PTR;
+#endif
+
+    return dlcf;
+}
+
+
+static char *
+ngx_http_deepinfer_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
+{
+    ngx_http_deepinfer_loc_conf_t *prev = parent;
+    ngx_http_deepinfer_loc_conf_t *conf = child;
+
+    ngx_http_core_loc_conf_t  *clcf;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    /* the blocks of "if" and limit_except answer as their location does */
+
+    if (clcf->noname && conf->pool == NULL && conf->pass == NULL
+        && conf->api_file == NULL)
+    {
+        conf->pool = prev->pool;
+        conf->pass = prev->pass;
+        conf->api = prev->api;
+        conf->api_file = prev->api_file;
+        conf->api_line = prev->api_line;
+    }
+
+    if (clcf->lmt_excpt && clcf->handler == NULL
+        && (conf->pool || conf->pass || conf->api_file))
+    {
+        clcf->handler = ngx_http_deepinfer_handler;
+    }
+
+    ngx_conf_init_uint_value(conf->api, NGX_HTTP_DEEPINFER_API_CHAT);
+
+    if (conf->api_file && conf->api == NGX_HTTP_DEEPINFER_API_CHAT
+        && conf->pool == NULL && conf->pass == NULL)
+    {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "\"deepinfer_api chat\" needs \"deepinfer_pass\" in the "
+                      "same location in %s:%ui",
+                      conf->api_file, conf->api_line);
+        return NGX_CONF_ERROR;
+    }
+
+    ngx_conf_merge_msec_value(conf->ping, prev->ping, 15000);
+    ngx_conf_merge_size_value(conf->buffer_size, prev->buffer_size, 64 * 1024);
+    ngx_conf_merge_size_value(conf->thread_size, prev->thread_size, 32 * 1024);
+    ngx_conf_merge_value(conf->ignore_client_abort,
+                         prev->ignore_client_abort, 0);
+
+#if (NGX_THREADS)
+
+    if (conf->threads == NGX_CONF_UNSET_PTR) {
+        conf->threads = prev->threads;
+    }
+
+    if (conf->threads == NGX_CONF_UNSET_PTR && (conf->pool || conf->pass)) {
+        conf->threads = ngx_thread_pool_add(cf, NULL);
+        if (conf->threads == NULL) {
+            return NGX_CONF_ERROR;
+        }
+    }
+
+#endif
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_deepinfer_pass(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_deepinfer_loc_conf_t *dlcf = conf;
+
+    ngx_str_t                         *value;
+    ngx_http_core_loc_conf_t          *clcf;
+    ngx_http_deepinfer_main_conf_t    *mcf;
+    ngx_http_compile_complex_value_t   ccv;
+
+    if (dlcf->pool || dlcf->pass) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_http_script_variables_count(&value[1])) {
+
+        dlcf->pass = ngx_palloc(cf->pool, sizeof(ngx_http_complex_value_t));
+        if (dlcf->pass == NULL) {
+            return NGX_CONF_ERROR;
+        }
+
+        ngx_memzero(&ccv, sizeof(ngx_http_compile_complex_value_t));
+
+        ccv.cf = cf;
+        ccv.value = &value[1];
+        ccv.complex_value = dlcf->pass;
+
+        if (ngx_http_compile_complex_value(&ccv) != NGX_OK) {
+            return NGX_CONF_ERROR;
+        }
+
+    } else {
+
+        mcf = ngx_http_conf_get_module_main_conf(cf,
+                                                 ngx_http_deepinfer_module);
+
+        dlcf->pool = ngx_http_deepinfer_find_pool(mcf, &value[1]);
+
+        if (dlcf->pool == NULL) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "unknown pool \"%V\", \"deepinfer_pool\" has "
+                               "to come before its use", &value[1]);
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    clcf->handler = ngx_http_deepinfer_handler;
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_deepinfer_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_deepinfer_loc_conf_t *dlcf = conf;
+
+    ngx_str_t                 *value;
+    ngx_uint_t                 i;
+    ngx_http_core_loc_conf_t  *clcf;
+
+    static ngx_str_t  apis[] = {
+        ngx_string("chat"),
+        ngx_string("models"),
+        ngx_string("health"),
+        ngx_string("metrics")
+    };
+
+    if (dlcf->api != NGX_CONF_UNSET_UINT) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    for (i = 0; i < sizeof(apis) / sizeof(apis[0]); i++) {
+
+        if (value[1].len == apis[i].len
+            && ngx_strcmp(value[1].data, apis[i].data) == 0)
+        {
+            dlcf->api = i;
+            dlcf->api_file = cf->conf_file->file.name.data;
+            dlcf->api_line = cf->conf_file->line;
+
+            clcf = ngx_http_conf_get_module_loc_conf(cf,
+                                                     ngx_http_core_module);
+            clcf->handler = ngx_http_deepinfer_handler;
+
+            return NGX_CONF_OK;
+        }
+    }
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "unknown api \"%V\", it must be \"chat\", \"models\", "
+                       "\"health\" or \"metrics\"", &value[1]);
+    return NGX_CONF_ERROR;
+}
+
+
+static char *
+ngx_http_deepinfer_error(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_core_loc_conf_t  *clcf;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    clcf->handler = ngx_http_deepinfer_error_handler;
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_deepinfer_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_deepinfer_main_conf_t *mcf = conf;
+
+    u_char     *p;
+    ssize_t     size;
+    ngx_str_t  *value, name, s;
+
+    if (mcf->zone) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    name = value[1];
+
+    p = (u_char *) ngx_strchr(name.data, ':');
+
+    if (p == NULL || p == name.data) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid zone \"%V\", it must be \"NAME:SIZE\"",
+                           &value[1]);
+        return NGX_CONF_ERROR;
+    }
+
+    name.len = p - name.data;
+
+    s.data = p + 1;
+    s.len = value[1].data + value[1].len - s.data;
+
+    size = ngx_parse_size(&s);
+
+    if (size == NGX_ERROR) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid zone size \"%V\"", &value[1]);
+        return NGX_CONF_ERROR;
+    }
+
+    if (size < (ssize_t) NGX_HTTP_DEEPINFER_ZONE_MIN) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "zone \"%V\" is too small, at least %uz bytes are "
+                           "needed", &value[1],
+                           (size_t) NGX_HTTP_DEEPINFER_ZONE_MIN);
+        return NGX_CONF_ERROR;
+    }
+
+    mcf->zone = ngx_shared_memory_add(cf, &name, size,
+                                      &ngx_http_deepinfer_module);
+
+    return mcf->zone ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+/* deepinfer_thread_pool NAME [SIZE] | off */
+
+static char *
+ngx_http_deepinfer_thread_pool(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_deepinfer_loc_conf_t *dlcf = conf;
+
+    ssize_t     size;
+    ngx_str_t  *value;
+
+    value = cf->args->elts;
+
+#if (NGX_THREADS)
+
+    if (dlcf->threads != NGX_CONF_UNSET_PTR) {
+        return "is duplicate";
+    }
+
+    if (ngx_strcmp(value[1].data, "off") == 0) {
+
+        if (cf->args->nelts != 2) {
+            return "has a size although it is \"off\"";
+        }
+
+        dlcf->threads = NULL;
+        return NGX_CONF_OK;
+    }
+
+    dlcf->threads = ngx_thread_pool_add(cf, &value[1]);
+    if (dlcf->threads == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+#else
+
+    if (ngx_strcmp(value[1].data, "off") != 0) {
+        return "needs nginx built with threads";
+    }
+
+#endif
+
+    if (cf->args->nelts == 3) {
+        size = ngx_parse_size(&value[2]);
+
+        if (size == NGX_ERROR || size == 0) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "invalid size \"%V\"", &value[2]);
+            return NGX_CONF_ERROR;
+        }
+
+        dlcf->thread_size = size;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+static ngx_int_t
+ngx_http_deepinfer_init_process(ngx_cycle_t *cycle)
+{
+    ngx_uint_t                        i, j;
+    ngx_http_deepinfer_pool_t       **pools;
+    ngx_http_deepinfer_engine_t      *engines;
+    ngx_http_deepinfer_main_conf_t   *mcf;
+
+    if (ngx_process != NGX_PROCESS_WORKER
+        && ngx_process != NGX_PROCESS_SINGLE)
+    {
+        return NGX_OK;
+    }
+
+    mcf = ngx_http_cycle_get_module_main_conf(cycle,
+                                              ngx_http_deepinfer_module);
+
+    if (mcf == NULL) {
+        return NGX_OK;
+    }
+
+    pools = mcf->pools.elts;
+
+    for (i = 0; i < mcf->pools.nelts; i++) {
+
+        ngx_queue_init(&pools[i]->waiting);
+
+        if (di_tok_open(pools[i]->vocab, &pools[i]->tok) != DI_OK) {
+            ngx_log_error(NGX_LOG_EMERG, cycle->log, 0,
+                          "deepinfer: no memory for a tokenizer");
+            return NGX_ERROR;
+        }
+
+        engines = pools[i]->engines.elts;
+
+        for (j = 0; j < pools[i]->engines.nelts; j++) {
+            ngx_http_deepinfer_engine_init(&engines[j], cycle);
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_deepinfer_exit_process(ngx_cycle_t *cycle)
+{
+    ngx_uint_t                        i, j;
+    ngx_http_deepinfer_pool_t       **pools;
+    ngx_http_deepinfer_engine_t      *engines;
+    ngx_http_deepinfer_main_conf_t   *mcf;
+
+    mcf = ngx_http_cycle_get_module_main_conf(cycle,
+                                              ngx_http_deepinfer_module);
+
+    if (mcf == NULL) {
+        return;
+    }
+
+    pools = mcf->pools.elts;
+
+    for (i = 0; i < mcf->pools.nelts; i++) {
+
+        if (pools[i]->tok == NULL) {
+            continue;
+        }
+
+        engines = pools[i]->engines.elts;
+
+        for (j = 0; j < pools[i]->engines.nelts; j++) {
+            ngx_http_deepinfer_engine_deinit(&engines[j]);
+        }
+
+        di_tok_close(pools[i]->tok);
+        pools[i]->tok = NULL;
+    }
+}

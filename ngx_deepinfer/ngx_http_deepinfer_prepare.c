@@ -1,0 +1,286 @@
+
+/*
+ * ngx_http_deepinfer_prepare.c - from a request's body to its prompt.
+ *
+ * The body is gathered where nginx left it in pieces or in a temporary file,
+ * parsed, matched with the pool, and rendered to token ids.  All of it may run
+ * in a thread: it uses no pool, no log and no time of nginx, only memory that
+ * the request holds until the thread is done.
+ */
+
+
+#include "ngx_http_deepinfer.h"
+
+
+/*
+ * Prompts are encoded whole even if no model could take them, to name their
+ * real length, up to what the channel to an engine could carry at all.
+ */
+
+#define NGX_HTTP_DEEPINFER_PROMPT_MAX  (DI_IPC_ARENA_BYTES / sizeof(int32_t))
+
+
+static u_char *ngx_http_deepinfer_body(ngx_http_deepinfer_prepare_t *p);
+static ngx_int_t ngx_http_deepinfer_read_file(ngx_buf_t *b, u_char *dst);
+static void ngx_http_deepinfer_encode(ngx_http_deepinfer_prepare_t *p);
+
+
+/* On return either p->ids is a prompt, or p->err says why there is none. */
+
+void
+ngx_http_deepinfer_prepare(ngx_http_deepinfer_prepare_t *p)
+{
+    int                rc;
+    u_char            *body;
+    di_str_t           model;
+    di_tok_t          *tok;
+    di_chat_limits_t   limits;
+
+    body = ngx_http_deepinfer_body(p);
+    if (body == NULL) {
+        return;
+    }
+
+    ngx_memzero(&limits, sizeof(di_chat_limits_t));
+    limits.depth = 64;
+    limits.messages = 4096;
+    limits.vocab = di_vocab_size(p->pool->vocab);
+
+    rc = di_chat_parse((char *) body, p->len, &limits, &p->req, &p->err);
+
+    if (rc != DI_OK) {
+        p->req = NULL;
+        return;
+    }
+
+    model = di_chat_req_model(p->req);
+
+    if (model.len
+        && !ngx_http_deepinfer_pool_answers(p->pool, model.data, model.len))
+    {
+        di_api_err_set(&p->err, 404, "invalid_request_error",
+                       "model_not_found", "model",
+                       "The model `%.*s` does not exist.",
+                       (int) ngx_min(model.len, 128), model.data);
+        return;
+    }
+
+    if (p->tok) {
+        ngx_http_deepinfer_encode(p);
+        return;
+    }
+
+    if (di_tok_open(p->pool->vocab, &tok) != DI_OK) {
+        di_api_err_set(&p->err, 500, "server_error", "", "", "out of memory");
+        return;
+    }
+
+    p->tok = tok;
+    ngx_http_deepinfer_encode(p);
+    p->tok = NULL;
+
+    di_tok_close(tok);
+}
+
+
+static void
+ngx_http_deepinfer_encode(ngx_http_deepinfer_prepare_t *p)
+{
+    int       rc;
+    char      param[64];
+    di_err_t  err;
+
+    ngx_memzero(&err, sizeof(di_err_t));
+
+    rc = di_dialect_encode(p->pool->dialect, p->tok, di_chat_req_conv(p->req),
+                           NGX_HTTP_DEEPINFER_PROMPT_MAX, &p->ids, &p->n_ids,
+                           &err);
+
+    switch (rc) {
+
+    case DI_OK:
+        return;
+
+    case DI_ELIMIT:
+        di_api_err_set(&p->err, 400, "invalid_request_error",
+                       "context_length_exceeded", "messages",
+                       "The messages have more than %zu tokens.",
+                       NGX_HTTP_DEEPINFER_PROMPT_MAX);
+        break;
+
+    case DI_EINVAL:
+        (void) snprintf(param, sizeof(param), "messages[%zu]", err.offset);
+        di_api_err_set(&p->err, 400, "invalid_request_error", "", param,
+                       "%s", err.text);
+        break;
+
+    default:
+        di_api_err_set(&p->err, 500, "server_error", "", "",
+                       "the prompt could not be encoded: %s", err.text);
+    }
+
+    p->ids = NULL;
+    p->n_ids = 0;
+}
+
+
+/*
+ * The body as one piece of memory.  A buffer of nginx's is in memory, or in a
+ * file, or neither (the empty last one of a chunked body).
+ */
+
+static u_char *
+ngx_http_deepinfer_body(ngx_http_deepinfer_prepare_t *p)
+{
+    u_char       *dst;
+    ngx_chain_t  *cl;
+
+    if (p->bufs && p->bufs->next == NULL && ngx_buf_in_memory(p->bufs->buf)) {
+        return p->bufs->buf->pos;
+    }
+
+    p->gathered = malloc(p->len + 1);
+    if (p->gathered == NULL) {
+        goto failed;
+    }
+
+    dst = p->gathered;
+
+    for (cl = p->bufs; cl; cl = cl->next) {
+
+        if (ngx_buf_in_memory(cl->buf)) {
+            dst = ngx_cpymem(dst, cl->buf->pos, cl->buf->last - cl->buf->pos);
+
+        } else if (cl->buf->in_file) {
+
+            if (ngx_http_deepinfer_read_file(cl->buf, dst) != NGX_OK) {
+                goto failed;
+            }
+
+            dst += cl->buf->file_last - cl->buf->file_pos;
+        }
+    }
+
+    return p->gathered;
+
+failed:
+
+    di_api_err_set(&p->err, 500, "server_error", "", "",
+                   "the request body could not be read");
+    return NULL;
+}
+
+
+/* ngx_read_file() would log, and remember its position in the file. */
+
+static ngx_int_t
+ngx_http_deepinfer_read_file(ngx_buf_t *b, u_char *dst)
+{
+    off_t    pos;
+    ssize_t  n;
+
+    pos = b->file_pos;
+
+    while (pos < b->file_last) {
+        n = pread(b->file->fd, dst, (size_t) (b->file_last - pos), pos);
+
+        if (n == -1 && ngx_errno == NGX_EINTR) {
+            continue;
+        }
+
+        if (n <= 0) {
+            return NGX_ERROR;
+        }
+
+        dst += n;
+        pos += n;
+    }
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_deepinfer_prepare_free(ngx_http_deepinfer_prepare_t *p)
+{
+    if (p->req) {
+        di_chat_req_close(p->req);
+        p->req = NULL;
+    }
+
+    free(p->ids);
+    p->ids = NULL;
+
+    free(p->gathered);
+    p->gathered = NULL;
+}
+
+
+/* Fill the engine's form of the request, all but the limits of its model. */
+
+ngx_int_t
+ngx_http_deepinfer_prepare_gen(ngx_http_deepinfer_ctx_t *ctx)
+{
+    size_t                   i;
+    di_logit_bias_t         *bias;
+    di_gen_params_t         *to;
+    di_gen_request_t        *gen;
+    const di_chat_params_t  *from;
+
+    gen = &ctx->gen;
+    to = &gen->params;
+    from = di_chat_req_params(ctx->prepare.req);
+
+    to->temperature = (float) from->temperature;
+    to->top_p = (float) from->top_p;
+    to->min_p = (float) from->min_p;
+    to->presence_penalty = (float) from->presence_penalty;
+    to->frequency_penalty = (float) from->frequency_penalty;
+    to->repetition_penalty = (float) from->repetition_penalty;
+    to->top_k = (int32_t) ngx_min(from->top_k, INT32_MAX);
+    to->n = from->n;
+    to->max_tokens = from->max_tokens;
+    to->min_tokens = from->min_tokens;
+    to->top_logprobs = from->top_logprobs;
+    to->seed = from->seed;
+
+    if (from->ignore_eos) {
+        to->flags |= DI_GEN_IGNORE_EOS;
+    }
+
+    if (from->logprobs) {
+        to->flags |= DI_GEN_LOGPROBS;
+    }
+
+    /* drawn once, so that a request that moves goes on with the same seed */
+
+    if (!from->has_seed
+        && ngx_http_deepinfer_random(&to->seed, sizeof(to->seed)) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (from->n_bias) {
+        bias = ngx_palloc(ctx->request->pool,
+                          from->n_bias * sizeof(di_logit_bias_t));
+        if (bias == NULL) {
+            return NGX_ERROR;
+        }
+
+        for (i = 0; i < from->n_bias; i++) {
+            bias[i].id = from->bias[i].id;
+            bias[i].bias = from->bias[i].bias;
+        }
+
+        gen->bias = bias;
+        gen->n_bias = (uint32_t) from->n_bias;
+    }
+
+    gen->stop_ids = from->stop_ids;
+    gen->n_stop_ids = (uint32_t) from->n_stop_ids;
+
+    gen->prompt = ctx->prepare.ids;
+    gen->n_prompt = (uint32_t) ctx->prepare.n_ids;
+
+    return NGX_OK;
+}
