@@ -58,7 +58,7 @@ ECHO_SRC      := $(wildcard t/echo/*.c)
 UNIT_SRC      := $(wildcard t/unit/*.c)
 BENCH_SRC     := $(wildcard t/bench/*.c)
 FUZZ_SRC      := $(wildcard t/fuzz/*.c)
-MODULE_SRC    := $(wildcard config) $(wildcard ngx_deepinfer/*) $(TOK_SRC) $(IPC_SRC) \
+MODULE_SRC    := config $(wildcard ngx_deepinfer/*) $(TOK_SRC) $(IPC_SRC) \
                  $(wildcard tokenizer/*.h tokenizer/*/*.h engine/ipc/*.h)
 
 obj            = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
@@ -94,7 +94,7 @@ submake        = $(MAKE) --no-print-directory
 .PHONY: all module help run model deps deps-test deps-check test units \
         asan tsan fuzz lint bench install uninstall clean
 
-all: $(ENGINE) $(ECHO) $(if $(wildcard config),module)
+all: $(ENGINE) $(ECHO) module
 
 module: $(MODULE)
 
@@ -106,7 +106,8 @@ help:
 #:                      PORT=8080 THREADS=n MODEL=file.gguf
 #: make test          unit tests, then everything over HTTP; needs no GPU
 #: make units         unit tests only; UNITS="gguf kv" for some of them
-#: make bench         build and run the benchmarks; PEERS=dir compares
+#: make bench         every figure of docs/performance.md, on this machine;
+#:                      PEERS=dir compares, ONLY=ring,codec for some of them
 #: make asan          unit tests under AddressSanitizer and UBSan
 #: make tsan          tests of threads and rings under ThreadSanitizer
 #: make fuzz          each fuzzer for FUZZ_SECONDS=60
@@ -170,8 +171,9 @@ lint: deps-check
 	@$(submake) module
 	@CLANG=$(CLANG) MODULE='$(MODULE)' t/lint.sh
 
-bench: all $(BENCH_BIN)
-	@t/bench.sh
+bench: all $(BENCH_BIN) $(if $(filter $(CACHE)/%,$(MODEL)),model)
+	@python3 t/bench/bench.py --build $(BUILD) --model '$(MODEL)' \
+	    $(if $(PEERS),--peers '$(PEERS)') $(if $(ONLY),--only '$(ONLY)')
 
 clean:
 	rm -rf build build-asan build-tsan build-fuzz build-clang run

@@ -28,6 +28,8 @@ die() {
 [[ -r $model ]] || die "cannot read the model $model"
 [[ $port =~ ^[0-9]+$ && $port -gt 0 && $port -lt 65536 ]] ||
     die "PORT=$port is not a port"
+(: <> "/dev/tcp/127.0.0.1/$port") 2> /dev/null &&
+    die "port $port is taken; PORT=n uses another"
 
 # ------------------------------------------------------------ directories --
 
@@ -118,7 +120,7 @@ sed -e "s|^load_module .*|load_module $build/ngx_http_deepinfer_module.so;|" \
     -e "s|^user .*|$user_line|" \
     -e "s|^pid .*|pid $run/nginx.pid;|" \
     -e "s|^error_log .*|error_log $run/error.log notice;|" \
-    -e "s|^\( *access_log \)[^ ]*|\1$run/access.log|" \
+    -e "s|^\( *access_log \)/[^ ]*|\1$run/access.log|" \
     -e "s|^http {|&\n$temp|" \
     -e "s|^\( *model  *\)/.*|\1$model;|" \
     -e "s|^\( *engine  *\)unix:.*|\1unix:$socket;|" \
