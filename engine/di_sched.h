@@ -11,6 +11,9 @@
  *
  * A step takes decode rows first, then prefill chunks up to the token budget,
  * so that a long prompt never holds running streams by more than a chunk.
+ * What a request answers depends on nothing but itself: not on what else
+ * runs, where its prompt was cut, what the prefix cache had, or whether it
+ * was preempted.
  */
 
 #ifndef DI_SCHED_H
@@ -26,21 +29,28 @@
 
 typedef struct di_sched_s di_sched_t;
 
-/* Takes one event; top has event->n_top entries.  Must accept it. */
+/* The longest owner number plus one. */
+#define DI_SCHED_OWNERS_MAX DI_IPC_CONNS_MAX
+
+/* Takes one event; top has event->n_top entries.  Must accept it, and must
+ * not call the scheduler. */
 typedef void (*di_sched_sink_t)(void *arg, uint32_t owner,
                                 const di_event_t *event,
                                 const di_top_logprob_t *top);
 
-/* Completion slots that the owner can take now; sequences of an owner with
- * less than they may need in a step are left out of it. */
+/* Completion slots that the owner can take now (an event takes 1 +
+ * ceil(n_top / 8)); sequences of an owner with less than they may need in a
+ * step are left out of it.  Answers to submit and cancel don't ask. */
 typedef uint32_t (*di_sched_room_t)(void *arg, uint32_t owner);
 
 typedef struct {
     uint32_t        max_seqs;        /* running sequences                   */
-    uint32_t        max_rows;        /* token budget of one step            */
+    uint32_t        max_rows;        /* token budget of one step, at least
+                                      * max_seqs                            */
     uint32_t        chunk;           /* prefill rows of one step while
                                       * streams are decoding                */
-    uint32_t        queue_max;       /* waiting requests, then QUEUE_FULL   */
+    uint32_t        queue_max;       /* requests that may wait for a free
+                                      * sequence, then QUEUE_FULL           */
     bool            prefix_cache;
     const int32_t  *end_ids;         /* end-of-generation ids; kept         */
     size_t          n_end_ids;
@@ -49,16 +59,46 @@ typedef struct {
     void           *arg;
 } di_sched_conf_t;
 
+/* What the scheduler needs of a model: the functions of di_model.h and three
+ * figures, so that tests can put something slower and more suspicious under
+ * it. */
+typedef struct {
+    void        *ctx;                /* first argument of each function     */
+    uint32_t     vocab;
+    uint32_t     max_model_len;
+    uint32_t     kv_blocks;
+    uint32_t     max_logits;         /* of one step, at least max_seqs      */
+    int        (*step)(void *ctx, const di_model_seq_t *seqs, size_t n_seqs);
+    void       (*host_call)(void *ctx, void (*fn)(void *arg, size_t part),
+                            void *arg, size_t n_parts);
+    int        (*wait)(void *ctx, const float **logits);
+    const float *(*logits)(void *ctx);
+    void       (*kv_copy)(void *ctx, uint32_t dst, uint32_t src,
+                          uint32_t n_tokens);
+} di_sched_model_t;
+
+/* Borrows the model until close.  DI_EINVAL names what does not fit;
+ * DI_ENOMEM. */
 int di_sched_open(di_model_t *model, const di_sched_conf_t *conf,
                   di_sched_t **sched, di_err_t *err);
+int di_sched_open_on(const di_sched_model_t *model,
+                     const di_sched_conf_t *conf, di_sched_t **sched,
+                     di_err_t *err);
+
+/* Frees what is left without a word to its owners. */
 void di_sched_close(di_sched_t *sched);
 
 /* Queue a request (copied).  Refusals come as DI_EV_REJECT through the sink.
- * (owner, id) names it.  DI_OK or DI_ENOMEM. */
+ * (owner, id) names it; owner is below DI_SCHED_OWNERS_MAX.  max_tokens is
+ * cut to what fits the model length and the KV memory; prompt and completion
+ * together have at most max_model_len tokens.  DI_OK, or DI_ENOMEM (after a
+ * DI_REJECT_INTERNAL). */
 int di_sched_submit(di_sched_t *sched, uint32_t owner, uint64_t id,
                     const di_gen_request_t *req);
 
-/* Cancel one choice or all (UINT32_MAX).  Blocks are free on return. */
+/* Cancel one choice or all (UINT32_MAX): each that was not over gets its
+ * DI_FINISH_CANCEL.  Blocks are released on return.  Unknown names are
+ * ignored; so they are by pause. */
 void di_sched_cancel(di_sched_t *sched, uint32_t owner, uint64_t id,
                      uint32_t choice);
 void di_sched_pause(di_sched_t *sched, uint32_t owner, uint64_t id,
@@ -71,10 +111,13 @@ void di_sched_drop_owner(di_sched_t *sched, uint32_t owner);
 void di_sched_drain(di_sched_t *sched);
 
 /* Run one step.  DI_OK: work was done; DI_EAGAIN: nothing to do (idle, or
- * all paused or without room). */
+ * all paused or without room).  A device fault ends the requests of the step
+ * with DI_FINISH_ERROR and is returned.  Allocates nothing. */
 int di_sched_step(di_sched_t *sched);
 
 bool di_sched_idle(const di_sched_t *sched);     /* no request left         */
+
+/* Fill in all but updated_us and role. */
 void di_sched_status(const di_sched_t *sched, di_ipc_status_t *status);
 
 /* Walk every invariant of sequences, blocks and cache: tests. */

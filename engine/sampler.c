@@ -208,7 +208,7 @@ penalise_repetition(di_sampler_t *s, const di_sample_in_t *in)
         if (s->counts[in->tokens[i]]++ != 0)
             continue;
         x = &s->row[in->tokens[i]];
-        *x = *x > 0 ? *x / r : *x * r;
+        *x = *x > 0 ? fminf(*x / r, FLT_MAX) : *x * r;
     }
     for (i = 0; i < in->n_tokens; i++)
         s->counts[in->tokens[i]] = 0;

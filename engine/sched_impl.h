@@ -1,0 +1,168 @@
+/*
+ * sched_impl.h - the scheduler's own structures (sched.c, sched_step.c).
+ *
+ * A request (req_t) is one allocation: itself, its lists, and for each of its
+ * choices a sequence (seq_t) with room for all tokens, blocks and keys that
+ * it can ever have.  It is freed when its last choice is over.
+ *
+ * A sequence is in one state at a time:
+ *
+ *     PARKED   choices 1 .. n-1 of a prompt that is not computed yet: their
+ *              first token comes from the logits of choice 0 (the leader),
+ *              and then they share its blocks
+ *     WAITING  in its owner's queue (never run) or in the queue of those to
+ *              be resumed (preempted, or parked ones without a slot)
+ *     RUNNING  in the running list, in order of admission; holds blocks for
+ *              all of its tokens but the last
+ *     OVER     finished; memory stays until the request goes
+ *
+ * n_tokens counts what is known, n_computed what has KV.  A sequence that
+ * waits has none computed; once admitted it computes n_tokens - n_computed
+ * rows, and the last of them gives the next token.  Prefill, decode and the
+ * replay after a preemption are all that.
+ */
+
+#ifndef DI_SCHED_IMPL_H
+#define DI_SCHED_IMPL_H
+
+#include "di_kv.h"
+#include "di_sampler.h"
+#include "di_sched.h"
+
+#define DI_SCHED_PARTS 16        /* parts of the sampling call              */
+
+typedef enum { SEQ_PARKED, SEQ_WAITING, SEQ_RUNNING, SEQ_OVER } seq_state_t;
+
+typedef struct seq_s  seq_t;
+typedef struct req_s  req_t;
+
+typedef struct {
+    seq_t   *head;
+    seq_t   *tail;
+    uint32_t n;
+} seq_list_t;
+
+struct seq_s {
+    req_t       *req;
+    seq_t       *prev;           /* in the list of its state                */
+    seq_t       *next;
+    seq_list_t  *list;           /* that list, NULL = in none               */
+    int32_t     *tokens;         /* [req->total_max] prompt, generated      */
+    uint32_t    *blocks;         /* [n_blocks] block table                  */
+    di_kv_key_t *keys;           /* [n_keys] of whole blocks                */
+    seq_state_t  state;
+    uint32_t     choice;
+    uint32_t     n_tokens;
+    uint32_t     n_computed;
+    uint32_t     n_blocks;
+    uint32_t     n_published;    /* blocks that the cache knows             */
+    uint32_t     n_keys;
+};
+
+struct req_s {
+    req_t           *hash_next;
+    uint64_t         id;
+    uint64_t         submitted_us;
+    di_gen_params_t  params;
+    di_kv_key_t      root;       /* key before the first block              */
+    uint8_t          salt[DI_KV_SALT_BYTES];
+    di_logit_bias_t *bias;       /* [n_bias]                                */
+    int32_t         *stop_ids;   /* [n_stop_ids]                            */
+    uint32_t         n_bias;
+    uint32_t         n_stop_ids;
+    uint32_t         owner;
+    uint32_t         n_prompt;
+    uint32_t         total_max;  /* tokens of a sequence at most            */
+    uint32_t         n_open;     /* choices not over                        */
+    uint32_t         leader;     /* choice that computes the prompt         */
+    uint32_t         lp_next;    /* next prompt position to report; n_prompt
+                                  * when there is none                      */
+    bool             caches;     /* uses and fills the prefix cache         */
+    bool             started;    /* DI_EV_STARTED was sent                  */
+    bool             forked;     /* first tokens are drawn                  */
+    bool             paused;
+    seq_t            seqs[];     /* [params.n]                              */
+};
+
+/* One row's work behind the model. */
+typedef struct {
+    seq_t           *seq;
+    uint32_t         row;        /* of the step's logits                    */
+    uint32_t         position;   /* prompt position to report, or 0: sample */
+    int              rc;
+    di_sample_out_t  out;
+} job_t;
+
+/* A sequence's part of the step. */
+typedef struct {
+    seq_t   *seq;
+    uint32_t n_rows;
+    uint32_t n_jobs;             /* that belong to it, in order             */
+} part_t;
+
+typedef struct {
+    seq_list_t queue;            /* never run                               */
+    uint64_t   room_turn;        /* turn in which room was asked for        */
+    uint32_t   room;             /* completion slots left in that turn      */
+} owner_t;
+
+struct di_sched_s {
+    di_sched_model_t model;
+    di_sched_conf_t  conf;
+    int32_t         *end_ids;
+    di_kv_t         *kv;
+    req_t          **buckets;    /* [bucket_mask + 1] requests by name      */
+    uint32_t         bucket_mask;
+    uint32_t         n_reqs;
+    uint32_t         n_queued;   /* in the owners' queues                   */
+    uint32_t         next_owner; /* whose turn it is to be admitted         */
+    bool             draining;
+    seq_list_t       running;
+    seq_list_t       resume;     /* goes before the owners' queues          */
+    owner_t          owners[DI_SCHED_OWNERS_MAX];
+
+    /* The step being made. */
+    uint64_t         turn;       /* counts calls, steps or not              */
+    di_model_seq_t  *model_seqs; /* [max_seqs]                              */
+    part_t          *parts;      /* [max_seqs]                              */
+    job_t           *jobs;       /* [jobs_max]                              */
+    uint32_t         jobs_max;
+    uint32_t         n_parts;
+    uint32_t         n_jobs;
+    uint32_t         n_rows;
+    uint32_t         n_logits;
+    uint32_t         prefill_rows;
+    di_sampler_t    *samplers[DI_SCHED_PARTS];
+    _Atomic uint32_t samplers_busy;  /* bit i: samplers[i] is in use        */
+
+    /* Totals, and moving sums over about 32 steps for the rates. */
+    uint64_t         steps;
+    uint64_t         prefill_tokens;
+    uint64_t         decode_tokens;
+    uint64_t         cached_tokens;
+    uint64_t         requests;
+    uint64_t         preemptions;
+    double           recent_us;
+    double           recent_prefill;
+    double           recent_decode;
+};
+
+void di_seq_append(seq_list_t *list, seq_t *seq);
+void di_seq_prepend(seq_list_t *list, seq_t *seq);
+
+/* Take a sequence out of the list that it is in. */
+void di_seq_unlink(di_sched_t *sched, seq_t *seq);
+
+/* Give its blocks back, to the cache first; nothing is computed any more. */
+void di_seq_release(di_sched_t *sched, seq_t *seq);
+
+/* End a sequence with an event; the request goes with its last one. */
+void di_seq_finish(di_sched_t *sched, seq_t *seq, di_finish_t reason,
+                   int32_t stop_id);
+
+/* Compute keys up to n_blocks whole blocks of known tokens. */
+void di_seq_keys(seq_t *seq, uint32_t n_blocks);
+
+uint64_t di_sched_now_us(void);
+
+#endif

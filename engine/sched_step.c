@@ -1,0 +1,680 @@
+/*
+ * sched_step.c - one step: choose rows, run the model, deliver tokens.
+ *
+ * A step is planned in three passes: running sequences with one row left
+ * (decode), running ones with more (prefill, a chunk at a time, oldest
+ * first), then admissions while rows are left.  A waiting sequence looks into
+ * the prefix cache when it is admitted, not when it comes, so it finds what
+ * was computed while it waited.
+ *
+ * Blocks.  Admission takes the blocks of all known tokens at once, and leaves
+ * one for each running sequence, which will soon want it.  Decode takes a
+ * block every 16 tokens; if none is left, a paused sequence or else the one
+ * admitted last goes back to the queue.  It comes after all that are in the
+ * plan already, so no planned row loses its blocks.
+ *
+ * Sampling runs behind the model as a host call, one job per row of logits,
+ * on the pool's threads; this thread delivers when all are done.
+ */
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "sched_impl.h"
+
+#define BT DI_KV_BLOCK_TOKENS
+
+
+/* ------------------------------------------------------------------ planning */
+
+/* Completion slots of an event with log-probabilities. */
+static uint32_t
+logprob_slots(const di_gen_params_t *p)
+{
+    return 1 + (p->top_logprobs + 7) / 8;
+}
+
+
+/* Sequences that will draw from this one's next logits. */
+static uint32_t
+n_draws(const seq_t *seq)
+{
+    return seq->req->forked ? 1 : seq->req->n_open;
+}
+
+
+/* Slots that a step of this sequence may take, prompt positions aside. */
+static uint32_t
+slots_needed(const seq_t *seq)
+{
+    const di_gen_params_t *p = &seq->req->params;
+    uint32_t               each = 2;     /* DI_EV_TOKENS, DI_EV_FINISH      */
+
+    if ((p->flags & DI_GEN_LOGPROBS) != 0)
+        each += logprob_slots(p);
+    return n_draws(seq) * each + !seq->req->started;
+}
+
+
+static uint32_t
+room_of(di_sched_t *s, uint32_t owner)
+{
+    owner_t *o = &s->owners[owner];
+
+    if (o->room_turn != s->turn) {
+        o->room_turn = s->turn;
+        o->room = s->conf.room == NULL ? UINT32_MAX
+                                       : s->conf.room(s->conf.arg, owner);
+    }
+    return o->room;
+}
+
+
+static void
+use_room(di_sched_t *s, uint32_t owner, uint32_t slots)
+{
+    if (s->conf.room != NULL)
+        s->owners[owner].room -= slots;
+}
+
+
+static bool
+may_run(di_sched_t *s, const seq_t *seq)
+{
+    return !seq->req->paused && room_of(s, seq->req->owner)
+                                >= slots_needed(seq);
+}
+
+
+static void
+start(di_sched_t *s, seq_t *seq)
+{
+    req_t     *req = seq->req;
+    di_event_t e = { .id = req->id, .type = DI_EV_STARTED };
+
+    e.u.started.prompt_tokens = req->n_prompt;
+    e.u.started.cached_tokens = seq->n_computed;
+    e.u.started.queue_us = (uint32_t) (di_sched_now_us()
+                                       - req->submitted_us);
+    req->started = true;
+    s->requests++;
+    s->cached_tokens += seq->n_computed;
+    use_room(s, req->owner, 1);
+    s->conf.sink(s->conf.arg, req->owner, &e, NULL);
+}
+
+
+static void
+add_job(di_sched_t *s, seq_t *seq, uint32_t row, uint32_t position)
+{
+    job_t *job = &s->jobs[s->n_jobs++];
+
+    job->seq = seq;
+    job->row = row;
+    job->position = position;
+    s->parts[s->n_parts].n_jobs++;
+}
+
+
+/* Jobs that draw from the last row's logits; the leader's own comes last, so
+ * that its blocks are there for the others to share. */
+static void
+add_draws(di_sched_t *s, seq_t *seq, uint32_t row)
+{
+    req_t   *req = seq->req;
+    seq_t   *other;
+    uint32_t i;
+
+    for (i = 0; i < req->params.n && !req->forked; i++) {
+        other = &req->seqs[i];
+        if (other->state != SEQ_PARKED)
+            continue;
+        memcpy(other->tokens, seq->tokens, req->n_prompt * sizeof(int32_t));
+        other->n_tokens = req->n_prompt;
+        add_job(s, other, row, 0);
+    }
+    add_job(s, seq, row, 0);
+}
+
+
+/* Plan up to n_max rows of a running sequence.  Fewer where log-probabilities
+ * of its prompt must fit the step's logits and the owner's room.  Returns the
+ * rows planned. */
+static uint32_t
+plan_rows(di_sched_t *s, seq_t *seq, uint32_t n_max)
+{
+    req_t          *req = seq->req;
+    di_model_seq_t *m = &s->model_seqs[s->n_parts];
+    part_t         *part = &s->parts[s->n_parts];
+    uint32_t        at = seq->n_computed, n = seq->n_tokens - at, first = 0;
+    uint32_t        slots = slots_needed(seq), room = room_of(s, req->owner);
+    uint32_t        draws = n_draws(seq), n_lp = 0, lp_max, fit, i;
+    bool            ends;
+
+    if (n > n_max)
+        n = n_max;
+    if (s->n_logits == s->model.max_logits || room < slots
+        || s->jobs_max - s->n_jobs < draws)
+        return 0;
+
+    if (req->lp_next < req->n_prompt) {
+        first = req->lp_next - 1 > at ? req->lp_next - 1 : at;
+        lp_max = s->model.max_logits - s->n_logits - 1;
+        fit = s->jobs_max - s->n_jobs - draws;
+        lp_max = lp_max < fit ? lp_max : fit;
+        fit = (room - slots) / logprob_slots(&req->params);
+        lp_max = lp_max < fit ? lp_max : fit;
+        n = n < first - at + lp_max ? n : first - at + lp_max;
+        n_lp = at + n < req->n_prompt - 1 ? at + n : req->n_prompt - 1;
+        n_lp = n_lp > first ? n_lp - first : 0;
+    }
+    if (n == 0)
+        return 0;
+
+    ends = at + n == seq->n_tokens;
+    *m = (di_model_seq_t) {
+        .tokens = seq->tokens + at, .blocks = seq->blocks, .n_rows = n,
+        .pos = at, .n_logits = n_lp + ends,
+    };
+    *part = (part_t) { .seq = seq, .n_rows = n };
+    for (i = 0; i < n_lp; i++)
+        add_job(s, seq, s->n_logits + i, first + 1 + i);
+    if (ends)
+        add_draws(s, seq, s->n_logits + n_lp);
+
+    use_room(s, req->owner, slots + n_lp * logprob_slots(&req->params));
+    if (seq->n_tokens > req->n_prompt && n == 1 && ends)
+        s->decode_tokens++;
+    else
+        s->prefill_rows += n;
+    s->n_logits += n_lp + ends;
+    s->n_rows += n;
+    s->n_parts++;
+    return n;
+}
+
+
+static void
+preempt(di_sched_t *s, seq_t *seq)
+{
+    di_seq_release(s, seq);
+    di_seq_unlink(s, seq);
+    seq->state = SEQ_WAITING;
+    di_seq_prepend(&s->resume, seq);
+    s->preemptions++;
+}
+
+
+static seq_t *
+last_paused(const di_sched_t *s)
+{
+    seq_t *seq = s->running.tail;
+
+    while (seq != NULL && !seq->req->paused)
+        seq = seq->prev;
+    return seq;
+}
+
+
+/* Have a block for the row to decode.  False if the sequence had to go back
+ * to the queue itself. */
+static bool
+extend(di_sched_t *s, seq_t *seq)
+{
+    seq_t   *victim;
+    uint32_t block;
+
+    while (seq->n_blocks * BT < seq->n_tokens) {
+        block = di_kv_alloc(s->kv);
+        if (block != 0) {
+            seq->blocks[seq->n_blocks++] = block;
+            continue;
+        }
+        victim = last_paused(s);
+        if (victim == NULL)
+            victim = s->running.tail;
+        preempt(s, victim);
+        if (victim == seq)
+            return false;
+    }
+    return true;
+}
+
+
+static void
+plan_decode(di_sched_t *s)
+{
+    seq_t *seq, *next;
+
+    for (seq = s->running.head; seq != NULL; seq = next) {
+        if (seq->n_tokens - seq->n_computed == 1 && may_run(s, seq)) {
+            if (!extend(s, seq))
+                return;          /* it was the last                         */
+            (void) plan_rows(s, seq, 1);
+        }
+        next = seq->next;        /* read here: extend() preempts behind it  */
+    }
+}
+
+
+static uint32_t
+plan_prefill(di_sched_t *s, uint32_t budget)
+{
+    seq_t *seq;
+
+    for (seq = s->running.head; seq != NULL && budget > 0; seq = seq->next) {
+        if (seq->n_tokens - seq->n_computed > 1 && may_run(s, seq))
+            budget -= plan_rows(s, seq, budget);
+    }
+    return budget;
+}
+
+
+/* ----------------------------------------------------------------- admission */
+
+/* Take blocks for all known tokens, as many as can be from the cache.  The
+ * last token is always computed: its logits are wanted; so are those before
+ * the prompt positions to report. */
+static bool
+take_blocks(di_sched_t *s, seq_t *seq)
+{
+    req_t         *req = seq->req;
+    di_kv_match_t  m = { 0 };
+    uint32_t       limit = seq->n_tokens - 1, need, reserve = s->running.n;
+
+    if (req->lp_next < req->n_prompt && limit > req->lp_next - 1)
+        limit = req->lp_next - 1;
+    if (req->caches) {
+        di_seq_keys(seq, seq->n_tokens / BT);
+        di_kv_match(s->kv, req->salt, seq->tokens, limit, seq->keys,
+                    seq->blocks, &m);
+    }
+    seq->n_blocks = m.n_blocks;
+    seq->n_published = m.n_blocks;
+    seq->n_computed = m.n_blocks * BT;
+
+    need = (seq->n_tokens + BT - 1) / BT - m.n_blocks;
+    if (m.tail_block != 0 && need + reserve > di_kv_available(s->kv)) {
+        di_kv_unref(s->kv, m.tail_block);
+        m.tail_block = 0;
+    }
+    if (need + reserve > di_kv_available(s->kv)) {
+        di_seq_release(s, seq);
+        return false;
+    }
+
+    for ( ; need > 0; need--)
+        seq->blocks[seq->n_blocks++] = di_kv_alloc(s->kv);
+    if (m.tail_block != 0) {
+        s->model.kv_copy(s->model.ctx, seq->blocks[m.n_blocks], m.tail_block,
+                         m.tail_tokens);
+        di_kv_unref(s->kv, m.tail_block);
+        seq->n_computed += m.tail_tokens;
+    }
+    return true;
+}
+
+
+/* Move a waiting sequence to the running ones, at the cost of paused ones if
+ * need be. */
+static bool
+admit(di_sched_t *s, seq_t *seq)
+{
+    seq_t *paused;
+
+    while (s->running.n >= s->conf.max_seqs || !take_blocks(s, seq)) {
+        paused = last_paused(s);
+        if (paused == NULL)
+            return false;
+        preempt(s, paused);
+    }
+    di_seq_unlink(s, seq);
+    seq->state = SEQ_RUNNING;
+    di_seq_append(&s->running, seq);
+    if (!seq->req->started)
+        start(s, seq);
+    return true;
+}
+
+
+static seq_t *
+first_able(di_sched_t *s, const seq_list_t *list)
+{
+    seq_t *seq = list->head;
+
+    while (seq != NULL && !may_run(s, seq))
+        seq = seq->next;
+    return seq;
+}
+
+
+/* Whose turn it is: those that ran before, then the owners' queues by
+ * turns. */
+static seq_t *
+next_waiting(di_sched_t *s)
+{
+    seq_t   *seq = first_able(s, &s->resume);
+    uint32_t i, owner;
+
+    for (i = 0; seq == NULL && s->n_queued > 0 && i < DI_SCHED_OWNERS_MAX;
+         i++)
+    {
+        owner = (s->next_owner + i) % DI_SCHED_OWNERS_MAX;
+        seq = first_able(s, &s->owners[owner].queue);
+    }
+    return seq;
+}
+
+
+static void
+plan_admissions(di_sched_t *s, uint32_t budget)
+{
+    seq_t *seq;
+    bool   queued;
+
+    while (budget > 0) {
+        seq = next_waiting(s);
+        if (seq == NULL)
+            return;
+        queued = seq->list != &s->resume;
+        if (!admit(s, seq))
+            return;
+        if (queued)
+            s->next_owner = (seq->req->owner + 1) % DI_SCHED_OWNERS_MAX;
+        budget -= plan_rows(s, seq, budget);
+    }
+}
+
+
+/* ------------------------------------------------------------------ sampling */
+
+static void
+run_job(const di_sched_t *s, di_sampler_t *sampler, job_t *job)
+{
+    const seq_t  *seq = job->seq;
+    const req_t  *req = seq->req;
+    const float  *row = s->model.logits(s->model.ctx)
+                        + (size_t) job->row * s->model.vocab;
+    di_sample_in_t in = {
+        .params = &req->params, .bias = req->bias, .tokens = seq->tokens,
+        .end_ids = s->end_ids, .stop_ids = req->stop_ids,
+        .n_bias = req->n_bias, .n_prompt = req->n_prompt,
+        .n_tokens = seq->n_tokens,
+        .n_end_ids = (uint32_t) s->conf.n_end_ids,
+        .n_stop_ids = req->n_stop_ids,
+        .seed = req->params.seed + seq->choice,
+    };
+
+    if (job->position != 0)
+        job->rc = di_sampler_logprobs(sampler, row,
+                                      seq->tokens[job->position],
+                                      req->params.top_logprobs, &job->out);
+    else
+        job->rc = di_sampler_row(sampler, row, &in, &job->out);
+}
+
+
+static size_t
+n_sampling_parts(const di_sched_t *s)
+{
+    return s->n_jobs < DI_SCHED_PARTS ? s->n_jobs : DI_SCHED_PARTS;
+}
+
+
+/* A part takes any free sampler, so that few threads use few, and find their
+ * scratch in their own caches.  There are as many as parts. */
+static void
+sample_part(void *arg, size_t part)
+{
+    di_sched_t *s = arg;
+    uint32_t    busy, bit, i;
+
+    busy = atomic_load_explicit(&s->samplers_busy, memory_order_relaxed);
+    do {
+        bit = ~busy & (busy + 1);
+        /* Acquire: the scratch as the last user left it. */
+    } while (!atomic_compare_exchange_weak_explicit(
+                 &s->samplers_busy, &busy, busy | bit, memory_order_acquire,
+                 memory_order_relaxed));
+
+    for (i = (uint32_t) part; i < s->n_jobs;
+         i += (uint32_t) n_sampling_parts(s))
+        run_job(s, s->samplers[__builtin_ctz(bit)], &s->jobs[i]);
+
+    (void) atomic_fetch_and_explicit(&s->samplers_busy, ~bit,
+                                     memory_order_release);
+}
+
+
+/* ------------------------------------------------------------------ delivery */
+
+static void
+send_logprob(di_sched_t *s, const job_t *job, di_event_type_t type,
+             uint32_t position)
+{
+    const req_t *req = job->seq->req;
+    di_event_t   e = { .id = req->id, .type = (uint16_t) type,
+                       .choice = (uint16_t) job->seq->choice,
+                       .n_top = (uint16_t) job->out.n_top };
+
+    e.u.logprob.token = job->out.token;
+    e.u.logprob.logprob = job->out.logprob;
+    e.u.logprob.position = position;
+    s->conf.sink(s->conf.arg, req->owner, &e, job->out.top);
+}
+
+
+static bool
+has_id(const int32_t *ids, size_t n, int32_t id)
+{
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        if (ids[i] == id)
+            return true;
+    }
+    return false;
+}
+
+
+/* Add the token that was drawn.  False if that ended the sequence. */
+static bool
+accept_token(di_sched_t *s, const job_t *job)
+{
+    seq_t     *seq = job->seq;
+    req_t     *req = seq->req;
+    int32_t    token = job->out.token;
+    di_event_t e = { .id = req->id, .type = DI_EV_TOKENS, .n_tokens = 1,
+                     .choice = (uint16_t) seq->choice };
+
+    if (job->rc != DI_OK) {
+        di_seq_finish(s, seq, DI_FINISH_ERROR, -1);
+        return false;
+    }
+
+    seq->tokens[seq->n_tokens++] = token;
+    if ((req->params.flags & DI_GEN_LOGPROBS) != 0)
+        send_logprob(s, job, DI_EV_LOGPROB,
+                     seq->n_tokens - 1 - req->n_prompt);
+    e.u.tokens[0] = token;
+    s->conf.sink(s->conf.arg, req->owner, &e, NULL);
+
+    if ((req->params.flags & DI_GEN_IGNORE_EOS) == 0
+        && has_id(s->end_ids, s->conf.n_end_ids, token))
+        di_seq_finish(s, seq, DI_FINISH_STOP, token);
+    else if (has_id(req->stop_ids, req->n_stop_ids, token))
+        di_seq_finish(s, seq, DI_FINISH_STOP_ID, token);
+    else if (seq->n_tokens == req->total_max)
+        di_seq_finish(s, seq, DI_FINISH_LENGTH, -1);
+    else
+        return true;
+    return false;
+}
+
+
+/* Let the cache know the blocks that are full now. */
+static void
+publish(di_sched_t *s, seq_t *seq)
+{
+    req_t   *req = seq->req;
+    uint32_t at, full = seq->n_computed / BT;
+
+    if (!req->caches || seq->n_published == full)
+        return;
+    di_seq_keys(seq, full);
+    for (at = seq->n_published; at < full; at++) {
+        seq->blocks[at] = di_kv_publish(s->kv, seq->blocks[at],
+                                        at == 0 ? 0 : seq->blocks[at - 1],
+                                        req->salt, &seq->keys[at],
+                                        seq->tokens + at * BT);
+    }
+    seq->n_published = full;
+}
+
+
+/* Share the leader's computed prompt with a choice that has its first token.
+ * Whole blocks are shared; the last one, if it is not full, is copied.
+ * Without a free sequence or block the choice waits and replays. */
+static void
+fork_from(di_sched_t *s, const seq_t *leader, seq_t *seq)
+{
+    uint32_t n_prompt = seq->req->n_prompt, full = n_prompt / BT, i;
+    uint32_t own = 0;
+
+    if (s->running.n < s->conf.max_seqs && n_prompt % BT != 0)
+        own = di_kv_alloc(s->kv);
+    if (s->running.n >= s->conf.max_seqs || (n_prompt % BT != 0 && own == 0)) {
+        seq->state = SEQ_WAITING;
+        di_seq_append(&s->resume, seq);
+        return;
+    }
+
+    for (i = 0; i < full; i++) {
+        seq->blocks[i] = leader->blocks[i];
+        di_kv_ref(s->kv, seq->blocks[i]);
+    }
+    if (own != 0) {
+        seq->blocks[full] = own;
+        s->model.kv_copy(s->model.ctx, own, leader->blocks[full],
+                         n_prompt % BT);
+    }
+    memcpy(seq->keys, leader->keys, leader->n_keys * sizeof(di_kv_key_t));
+    seq->n_keys = leader->n_keys;
+    seq->n_blocks = full + (own != 0);
+    seq->n_published = leader->n_published;
+    seq->n_computed = n_prompt;
+    seq->state = SEQ_RUNNING;
+    di_seq_append(&s->running, seq);
+}
+
+
+/* A fault: end the sequence, and those that were to get their first token
+ * from it. */
+static void
+fail(di_sched_t *s, seq_t *seq)
+{
+    req_t   *req = seq->req;
+    uint32_t i;
+
+    for (i = req->params.n; i-- > 0 && !req->forked; ) {
+        if (req->seqs[i].state == SEQ_PARKED)
+            di_seq_finish(s, &req->seqs[i], DI_FINISH_ERROR, -1);
+    }
+    di_seq_finish(s, seq, DI_FINISH_ERROR, -1);
+}
+
+
+static void
+deliver(di_sched_t *s, const part_t *part, const job_t *jobs)
+{
+    seq_t      *seq = part->seq;
+    req_t      *req = seq->req;
+    const job_t *job, *end = jobs + part->n_jobs;
+
+    seq->n_computed += part->n_rows;
+    publish(s, seq);
+
+    for (job = jobs; job < end && job->position != 0; job++) {
+        if (job->rc != DI_OK) {
+            fail(s, seq);
+            return;
+        }
+        send_logprob(s, job, DI_EV_PROMPT_LOGPROB, job->position);
+        req->lp_next = job->position + 1;
+    }
+    if (job == end)
+        return;
+
+    req->forked = true;
+    for ( ; job < end; job++) {
+        if (accept_token(s, job) && job->seq != seq)
+            fork_from(s, seq, job->seq);
+    }
+}
+
+
+/* ---------------------------------------------------------------------- step */
+
+static int
+run_model(di_sched_t *s)
+{
+    const float *logits;
+    int          rc;
+
+    rc = s->model.step(s->model.ctx, s->model_seqs, s->n_parts);
+    if (rc != DI_OK)
+        return rc;
+    if (s->n_jobs > 0)
+        s->model.host_call(s->model.ctx, sample_part, s, n_sampling_parts(s));
+    return s->model.wait(s->model.ctx, &logits);
+}
+
+
+static void
+count(di_sched_t *s, uint64_t started_us, uint64_t decoded)
+{
+    const double keep = 31.0 / 32;
+
+    s->prefill_tokens += s->prefill_rows;
+    s->recent_us = s->recent_us * keep
+                   + (double) (di_sched_now_us() - started_us);
+    s->recent_prefill = s->recent_prefill * keep + (double) s->prefill_rows;
+    s->recent_decode = s->recent_decode * keep + (double) decoded;
+}
+
+
+int
+di_sched_step(di_sched_t *s)
+{
+    uint64_t started_us, decoded = s->decode_tokens;
+    uint32_t budget, i, job = 0;
+    int      rc;
+
+    if (s->n_reqs == 0)
+        return DI_EAGAIN;
+
+    s->turn++;
+    s->n_parts = s->n_jobs = s->n_rows = s->n_logits = s->prefill_rows = 0;
+    plan_decode(s);
+    budget = s->conf.max_rows - s->n_rows;
+    if (s->n_parts > 0 && budget > s->conf.chunk)
+        budget = s->conf.chunk;
+    budget = plan_prefill(s, budget);
+    plan_admissions(s, budget);
+    if (s->n_parts == 0)
+        return DI_EAGAIN;
+
+    s->steps++;
+    started_us = di_sched_now_us();
+    rc = run_model(s);
+    for (i = 0; i < s->n_parts; i++) {
+        if (rc != DI_OK)
+            fail(s, s->parts[i].seq);
+        else
+            deliver(s, &s->parts[i], &s->jobs[job]);
+        job += s->parts[i].n_jobs;
+    }
+    count(s, started_us, s->decode_tokens - decoded);
+    return rc;
+}
