@@ -258,14 +258,15 @@ int di_ipc_client_eventfd(const di_ipc_client_t *client);
 /* Stage a request: it is copied to arena and slot, not yet published.
  * DI_EAGAIN: ring or arena full, publish what is staged and try again when
  * events have come; DI_ELIMIT: larger than the arena; DI_EINVAL: check
- * failed.  Ids are the worker's; they come back in events and mean nothing
+ * failed; DI_EPROTO: the engine wrote nonsense: close.  Ids are the worker's; they come back in events and mean nothing
  * to the engine but equality; an id in use must not be submitted again. */
 int di_ipc_client_submit(di_ipc_client_t *client, uint64_t id,
                          const di_gen_request_t *req, di_err_t *err);
 
 /* Stage a cancel of every choice of a request, or hold it back / let it go on
  * (slow client).  Unknown ids are ignored by the engine.  A cancelled request
- * ends with DI_EV_FINISH CANCEL for each choice still running.  DI_OK or DI_EAGAIN. */
+ * ends with DI_EV_FINISH CANCEL for each choice still running.  DI_OK,
+ * DI_EAGAIN or DI_EPROTO, as above. */
 int di_ipc_client_cancel(di_ipc_client_t *client, uint64_t id);
 int di_ipc_client_cancel_choice(di_ipc_client_t *client, uint64_t id,
                                 uint32_t choice);
