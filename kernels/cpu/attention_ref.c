@@ -138,22 +138,28 @@ attend(di_arith_t arith, const di_cpu_attn_t *a,
         out[d] = (float) (sums[d] / total);
 }
 
-/* A head's part of an activation row: what is after the values (sums,
- * scales) lies behind those of all heads. */
+/* A head's part of an activation row: what is behind the values (sums,
+ * scales) lies behind those of all heads; the last one pads it. */
 static void
 put_head(di_arith_t arith, const float *x, size_t head, size_t hd, size_t k,
          uint8_t *row)
 {
     uint8_t piece[DI_CPU_HEAD_MAX * 4 + 64];
-    size_t value = arith == DI_ARITH_F32 ? 4 : arith == DI_ARITH_BF16 ? 2 : 1;
-    size_t extras = arith == DI_ARITH_F32 ? 0 : arith == DI_ARITH_BF16 ? 1 : 2;
-    size_t blocks = hd / 32;
+    size_t b = hd / 32, end = k / 32 * 8;
 
     di_ref_act(arith, x, hd, piece);
-    memcpy(row + head * hd * value, piece, hd * value);
-    for (size_t i = 0; i < extras; i++)
-        memcpy(row + k * value + (i * (k / 32) + head * blocks) * 4,
-               piece + hd * value + i * blocks * 4, blocks * 4);
+    if (arith == DI_ARITH_F32) {
+        memcpy(row + head * hd * 4, piece, hd * 4);
+    } else if (arith == DI_ARITH_BF16) {
+        memcpy(row + head * hd * 2, piece, hd * 2);
+        memcpy(row + k * 2 + head * b * 8, piece + hd * 2, b * 8);
+        memset(row + k * 2 + end, 0, (end + 63) / 64 * 64 - end);
+    } else {
+        memcpy(row + head * hd, piece, hd);
+        memcpy(row + k + head * b * 4, piece + hd, b * 4);
+        memcpy(row + k + k / 32 * 4 + head * b * 4, piece + hd + b * 4,
+               b * 4);
+    }
 }
 
 void

@@ -34,6 +34,7 @@
 #define DI_CPU_KV_TOKENS    16   /* tokens of a KV block                    */
 #define DI_CPU_KV_SEGMENT  256   /* keys of one softmax segment             */
 #define DI_CPU_HEAD_MAX    256   /* head_dim at most                        */
+#define DI_CPU_K_MAX     65536   /* values of an activation row at most     */
 #define DI_CPU_SCRATCH (2u << 20) /* bytes of scratch per thread            */
 
 typedef struct di_cpu_kern_s di_cpu_kern_t;
@@ -182,6 +183,7 @@ extern const di_cpu_kern_t *const di_cpu_kerns[];
 extern const di_cpu_kern_t di_cpu_f32_ref;
 extern const di_cpu_kern_t di_cpu_bf16_ref;
 extern const di_cpu_kern_t di_cpu_q8_ref;
+extern const di_cpu_kern_t di_cpu_bf16_amx;
 
 /* -- pool ------------------------------------------------------------------ */
 

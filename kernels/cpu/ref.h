@@ -6,10 +6,12 @@
  *
  * Activation rows of k values, padded to 64 bytes:
  *   F32   float x[k]
- *   BF16  bfloat16 x[k]; float sum[k / 32]
+ *   BF16  bfloat16 x[k]; bfloat16 sum[k / 32][4]
  *   Q8    int8 q[k]; float scale[k / 32]; float sum[k / 32]
  * where sum is that of the rounded values of a run of 32 (Q8: times scale),
- * added as a tree: halves, quarters, ...: di_ref_sum32().
+ * added as a tree: halves, quarters, ...: di_ref_sum32().  BF16 keeps it as
+ * {h, l, h, l}, h = bfloat16(sum), l = bfloat16(sum - h), and zeros behind
+ * the last up to 64 bytes: an operand of the product with the minima.
  *
  * KV regions of one head in one block of 16 tokens (t: token, d: dimension):
  *   F32   K float [d][t], V float [t][d]

@@ -18,7 +18,7 @@ size_t
 di_ref_act_bytes(di_arith_t arith, size_t k)
 {
     switch (arith) {
-    case DI_ARITH_BF16: return align64(2 * k + k / 32 * 4);
+    case DI_ARITH_BF16: return 2 * k + align64(k / 32 * 8);
     case DI_ARITH_Q8:   return align64(k + k / 32 * 8);
     default:            return align64(4 * k);
     }
@@ -40,16 +40,19 @@ di_ref_sum32(const float *x)
 static void
 act_bf16(const float *x, size_t k, uint8_t *row)
 {
-    uint16_t *y = (uint16_t *) (void *) row;
-    float *sum = (float *) (void *) (row + 2 * k);
-    float rounded[32];
+    uint16_t *y = (uint16_t *) (void *) row, *sum = y + k;
+    float rounded[32], total;
 
+    memset(sum, 0, align64(k / 32 * 8));
     for (size_t b = 0; b < k / 32; b++) {
         for (size_t i = 0; i < 32; i++) {
             y[b * 32 + i] = di_f32_to_bf16(x[b * 32 + i]);
             rounded[i] = di_bf16_to_f32(y[b * 32 + i]);
         }
-        sum[b] = di_ref_sum32(rounded);
+        total = di_ref_sum32(rounded);
+        sum[b * 4] = sum[b * 4 + 2] = di_f32_to_bf16(total);
+        total -= di_bf16_to_f32(sum[b * 4]);
+        sum[b * 4 + 1] = sum[b * 4 + 3] = di_f32_to_bf16(total);
     }
 }
 
@@ -89,26 +92,10 @@ di_ref_act(di_arith_t arith, const float *x, size_t k, uint8_t *row)
     }
 }
 
-/* Rows are made in pieces of 32 values, which every arithmetic can convert
- * apart; a piece is then copied to its places in the row. */
-static void
-put_piece(di_arith_t arith, const float *x, size_t b, size_t k, uint8_t *row)
-{
-    uint8_t piece[128];
-    size_t n = arith == DI_ARITH_F32 ? 128 : arith == DI_ARITH_BF16 ? 64 : 32;
-
-    di_ref_act(arith, x, 32, piece);
-    memcpy(row + b * n, piece, n);
-    if (arith != DI_ARITH_F32)
-        memcpy(row + k / 32 * n + b * 4, piece + n, 4);
-    if (arith == DI_ARITH_Q8)
-        memcpy(row + k / 32 * n + k / 32 * 4 + b * 4, piece + n + 4, 4);
-}
-
 void
 di_ref_norm(di_arith_t arith, const di_cpu_norm_t *a, size_t r0, size_t r1)
 {
-    float y[32], *x;
+    float y[DI_CPU_K_MAX], *x;
     const float *add;
     double sum, factor;
     size_t row;
@@ -126,11 +113,9 @@ di_ref_norm(di_arith_t arith, const di_cpu_norm_t *a, size_t r0, size_t r1)
         }
         factor = 1.0 / sqrt(sum / (double) a->k + (double) a->eps);
 
-        for (size_t b = 0; b < a->k / 32; b++) {
-            for (size_t i = 0; i < 32; i++)
-                y[i] = (float) (x[b * 32 + i] * factor * a->w[b * 32 + i]);
-            put_piece(arith, y, b, a->k, a->y + r * a->y_stride);
-        }
+        for (size_t i = 0; i < a->k; i++)
+            y[i] = (float) (x[i] * factor * a->w[i]);
+        di_ref_act(arith, y, a->k, a->y + r * a->y_stride);
     }
 }
 
@@ -139,16 +124,14 @@ di_ref_silu_mul(di_arith_t arith, const di_cpu_silu_t *a, size_t r0,
                 size_t r1)
 {
     const float *gate, *up;
-    float y[32];
+    float y[DI_CPU_K_MAX];
 
     for (size_t r = r0; r < r1; r++) {
-        for (size_t b = 0; b < a->k / 32; b++) {
-            gate = a->gu + r * 2 * a->k + b * 32;
-            up = gate + a->k;
-            for (size_t i = 0; i < 32; i++)
-                y[i] = (float) (gate[i] / (1.0 + exp(-(double) gate[i]))
-                                * up[i]);
-            put_piece(arith, y, b, a->k, a->y + r * a->y_stride);
-        }
+        gate = a->gu + r * 2 * a->k;
+        up = gate + a->k;
+        for (size_t i = 0; i < a->k; i++)
+            y[i] = (float) (gate[i] / (1.0 + exp(-(double) gate[i]))
+                            * up[i]);
+        di_ref_act(arith, y, a->k, a->y + r * a->y_stride);
     }
 }

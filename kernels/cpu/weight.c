@@ -117,6 +117,10 @@ di_cpu_weight_open(di_dev_t *dev, const di_wpart_t *parts, size_t n_parts,
                               "rows of %zu values in %s: not a multiple of "
                               "%zu", k, di_wtype_name(parts[i].type),
                               block > DI_WBLOCK ? block : DI_WBLOCK);
+        if (k > DI_CPU_K_MAX)
+            return di_err_set(err, DI_ELIMIT, 0,
+                              "rows of %zu values: more than %d", k,
+                              DI_CPU_K_MAX);
         if (parts[i].n == 0)
             return di_err_set(err, DI_EINVAL, 0, "weights without rows");
     }
