@@ -11,6 +11,7 @@
 #define TINY_VOCAB_H
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,14 +104,10 @@ tiny_spelled(tiny_file_t *f, const char *bytes, size_t len)
     tiny_str(f, s, n);
 }
 
-/* words: [n_words], ids from TINY_WORDS on.  Aborts if anything fails. */
 static inline di_vocab_t *
-tiny_vocab(const di_str_t *words, size_t n_words)
+tiny_vocab_make(const char *const special[TINY_WORDS - 256],
+                const di_str_t *words, size_t n_words)
 {
-    static const char *const special[] = {
-        "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|pad|>", "<unused>",
-        "<tool>",
-    };
     static const uint32_t types[] = { 3, 3, 3, 3, 5, 4 };
     tiny_file_t f = { 0 };
     uint64_t    counts[2] = { 0, 6 };
@@ -157,6 +154,29 @@ tiny_vocab(const di_str_t *words, size_t n_words)
     di_gguf_close(gguf);
     free(f.data);
     return vocab;
+}
+
+/* words: [n_words], ids from TINY_WORDS on.  Aborts if anything fails. */
+static inline di_vocab_t *
+tiny_vocab(const di_str_t *words, size_t n_words)
+{
+    static const char *const special[] = {
+        "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|pad|>", "<unused>",
+        "<tool>",
+    };
+
+    return tiny_vocab_make(special, words, n_words);
+}
+
+/* The same without ChatML's tokens and without words. */
+static inline di_vocab_t *
+tiny_vocab_bare(void)
+{
+    static const char *const special[] = {
+        "<a>", "<b>", "<c>", "<d>", "<e>", "<f>",
+    };
+
+    return tiny_vocab_make(special, NULL, 0);
 }
 
 #endif

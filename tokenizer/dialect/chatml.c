@@ -140,30 +140,41 @@ template_sum(di_str_t t, unsigned char sum[32])
     return ok;
 }
 
-static bool
-knows(di_str_t template_text)
+static int
+knows(di_str_t template_text, bool *yes)
 {
     unsigned char sum[32];
     size_t        i;
 
+    *yes = false;
     if (!template_sum(template_text, sum))
-        return false;
+        return DI_ENOMEM;
 
-    for (i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-        if (memcmp(sum, known[i], sizeof(sum)) == 0)
-            return true;
-    }
+    for (i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        *yes |= memcmp(sum, known[i], sizeof(sum)) == 0;
 
-    return false;
+    return DI_OK;
 }
 
-/* The prompt itself from its spelling: \n and \\ are the escapes it has. */
+/* The default prompt, if the template is known.  Its literal may have the
+ * escapes \n and \\. */
 static int
-set_system(chatml_t *c, di_str_t spelled)
+set_system(chatml_t *c, di_str_t template_text)
 {
-    const char *p = spelled.data, *end = p + spelled.len;
+    const char *p, *end;
+    di_str_t    spelled;
+    bool        yes;
     size_t      k;
 
+    if (knows(template_text, &yes) != DI_OK)
+        return DI_ENOMEM;
+
+    spelled = find_system(template_text);
+    if (!yes || spelled.data == NULL)
+        return DI_OK;
+
+    p = spelled.data;
+    end = p + spelled.len;
     c->system = malloc(spelled.len);
     if (c->system == NULL)
         return DI_ENOMEM;
@@ -211,7 +222,6 @@ static int
 chatml_open(const di_vocab_t *vocab, di_str_t template_text,
             di_dialect_t **dialect, di_err_t *err)
 {
-    di_str_t  system = { NULL, 0 };
     chatml_t *c;
     int       rc;
 
@@ -225,10 +235,8 @@ chatml_open(const di_vocab_t *vocab, di_str_t template_text,
     if (rc == DI_OK)
         rc = special_id(vocab, END, &c->end, err);
 
-    if (rc == DI_OK && template_text.data != NULL && knows(template_text))
-        system = find_system(template_text);
-
-    if (system.data != NULL && set_system(c, system) != DI_OK)
+    if (rc == DI_OK && template_text.data != NULL
+        && set_system(c, template_text) != DI_OK)
         rc = di_err_set(err, DI_ENOMEM, 0, "out of memory");
 
     if (rc != DI_OK) {

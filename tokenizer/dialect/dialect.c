@@ -131,11 +131,16 @@ di_dialect_open(const di_vocab_t *vocab, di_str_t template_text,
 {
     char   names[64];
     size_t i;
+    bool   mine;
 
     for (i = 0; i < N_DIALECTS; i++) {
-        if (name != NULL
-            ? strcmp(name, dialects[i]->name) == 0
-            : template_text.data != NULL && dialects[i]->knows(template_text))
+        mine = name != NULL && strcmp(name, dialects[i]->name) == 0;
+
+        if (name == NULL && template_text.data != NULL
+            && dialects[i]->knows(template_text, &mine) != DI_OK)
+            return di_err_set(err, DI_ENOMEM, 0, "out of memory");
+
+        if (mine)
             return dialects[i]->open(vocab, template_text, dialect, err);
     }
 

@@ -38,8 +38,8 @@ void di_pieces_free(di_pieces_t *p);
 typedef struct {
     const char *name;
 
-    /* Is this template one of the dialect's? */
-    bool (*knows)(di_str_t template_text);
+    /* Is this template one of the dialect's?  DI_OK or DI_ENOMEM. */
+    int  (*knows)(di_str_t template_text, bool *known);
 
     /* Make the dialect for a vocabulary.  The template may be unknown (the
      * dialect was named) or absent (data NULL).  As di_dialect_open(). */
