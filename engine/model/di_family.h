@@ -1,0 +1,92 @@
+/*
+ * di_family.h - what a model family fills in, and what it finds there.
+ *
+ * Internal to engine/model.  model.c opens the file, the device and the KV
+ * arena, and lays a step's rows out in device buffers; a family knows the
+ * hyper-parameters, the tensors and the order of operators.  Opening goes:
+ *
+ *     family->read     check every key and tensor, no device needed
+ *     (model.c)        refuse leftovers, open device, size KV and buffers
+ *     family->upload   weights and scratch on the device
+ */
+
+#ifndef DI_FAMILY_H
+#define DI_FAMILY_H
+
+#include "di_load.h"
+#include "di_model.h"
+
+/* Rows of one step, all in device buffers. */
+typedef struct {
+    di_rows_t rows;
+    di_view_t ids;               /* i32 [rows.n_rows]                       */
+    di_view_t out_rows;          /* i32 [n_out] rows whose logits are wanted*/
+    uint32_t  n_out;
+    di_view_t logits;            /* float32 [n_out][vocab]                  */
+} di_step_t;
+
+typedef struct {
+    const char *arch;            /* general.architecture                    */
+
+    /* Fill m->info, m->geom and m->state from the file.  On an error state
+     * is freed by close(). */
+    int (*read)(di_model_t *m, di_load_t *load);
+
+    /* Open weights and scratch on m->dev; adds to info.params,
+     * .weights_bytes and .step_bytes. */
+    int (*upload)(di_model_t *m, di_err_t *err);
+
+    /* Launch a step on m->stream.  Allocates nothing. */
+    void (*forward)(di_model_t *m, const di_step_t *step);
+
+    /* Free m->state, which may be NULL or partly filled. */
+    void (*close)(di_model_t *m);
+} di_family_t;
+
+struct di_model_s {
+    di_model_info_t      info;
+    di_model_conf_t      conf;   /* as given, sizes resolved                */
+    const di_family_t   *family;
+    void                *state;  /* the family's own                        */
+
+    di_gguf_t           *gguf;   /* weights may point into its mapping      */
+    const di_ops_t      *ops;
+    di_dev_t            *dev;
+    const di_dev_info_t *dev_info;
+    di_stream_t         *stream;
+
+    di_kv_geom_t         geom;
+    di_buf_t            *kv;     /* kv_blocks + 1 blocks; block 0 is unused */
+
+    di_buf_t            *inputs; /* ids, positions, ... of a step           */
+    uint8_t             *inputs_host;   /* its mapping, or staging memory   */
+    size_t               ids_at;        /* byte offsets into inputs         */
+    size_t               positions_at;
+    size_t               seq_first_at;
+    size_t               out_rows_at;
+    size_t               tables_at;
+
+    di_buf_t            *logits;        /* float32 [max_logits][vocab]      */
+    float               *logits_host;   /* its mapping, or staging memory   */
+
+    bool                 launched;      /* a step was not waited for yet    */
+};
+
+extern const di_family_t di_family_llama;
+extern const di_family_t di_family_qwen2;
+
+/* n values of a tensor, as float32. */
+void di_family_floats(const di_gguf_tensor_t *t, size_t n, float *dst);
+
+/* Copy host memory to a device buffer and wait for it (opening only). */
+int di_family_put(di_model_t *m, di_view_t dst, const void *src,
+                  size_t bytes, di_err_t *err);
+
+/* Round up to the alignment of views. */
+static inline size_t
+di_family_align(size_t bytes)
+{
+    return (bytes + 63) & ~(size_t) 63;
+}
+
+#endif
