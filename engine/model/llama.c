@@ -184,9 +184,9 @@ read_heads(di_model_t *m, di_load_t *l)
     if (value_len != info->head_dim || info->head_dim % 32 != 0
         || info->head_dim > 256)
         return di_err_set(l->err, DI_EUNSUPPORTED, 0,
-                          "heads of %u keys and %u values are not supported "
-                          "(equal multiples of 32 up to 256 are)",
-                          info->head_dim, value_len);
+                          "%s.attention.key_length %u and value_length %u "
+                          "are not supported (equal multiples of 32 up to "
+                          "256 are)", l->arch, info->head_dim, value_len);
     return DI_OK;
 }
 

@@ -619,7 +619,7 @@ test_wrong_keys(void)
     refused_key("llama.something_new", NULL, 1, DI_EUNSUPPORTED,
                 "not known");
     refused_key("llama.attention.key_length", NULL, 48, DI_EUNSUPPORTED,
-                "heads of 48");
+                "key_length 48 and value_length 48");
     refused_key("llama.rope.dimension_count", NULL, 65, DI_EFORMAT,
                 "expected 2 to 64");
     refused_key("llama.rope.freq_base_swa", "x", 0, DI_EUNSUPPORTED,

@@ -350,8 +350,8 @@ test_path(const char *file, const row_t *row, const char *path)
     };
     static const uint32_t threads[] = { 1, 3 };
     bool        slow = strcmp(path, "ref") == 0;
-    uint32_t    longest = slow ? 90 : MODEL_LEN;
-    uint32_t    again = slow ? 60 : 400;
+    uint32_t    longest = slow ? 52 : MODEL_LEN;
+    uint32_t    again = slow ? 50 : 400;
     result_t    r = { 0 };
     di_err_t    err = { 0 };
     di_model_t *m = open_model(file, row, path, 2, &err);
@@ -392,6 +392,7 @@ main(void)
                         home != NULL ? home : "");
         file = cached;
     }
+    (void) setvbuf(stdout, NULL, _IOLBF, 0);
     if (access(file, R_OK) != 0) {
         printf("SKIP no model at %s\n", file);
         return 0;
