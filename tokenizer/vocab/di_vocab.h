@@ -3,11 +3,12 @@
  *
  * A di_vocab_t is immutable after opening and may be used by any number of
  * threads; it is built once in nginx's master and shared by fork.  A
- * di_tok_t is one thread's scratch (pre-token cache, merge heap).
+ * di_tok_t is one thread's scratch (pre-token cache, long pre-tokens).
  *
  * The seal: di_tok_encode() never returns a control or user-defined token's
- * id, whatever the text spells.  Those ids come only from di_vocab_special() and from
- * di_tok_encode_raw(), which is for raw prompts of the offline commands.
+ * id, whatever the text spells.  Those ids come only from di_vocab_special()
+ * and from di_tok_encode_raw(), which is for raw prompts of the offline
+ * commands.
  */
 
 #ifndef DI_VOCAB_H
@@ -61,7 +62,7 @@ void di_tok_close(di_tok_t *tok);
  * at most cap ids, *n gets the number that the text has; more than cap is
  * DI_ELIMIT (ids then hold the first cap).  A text of len bytes never has
  * more than len ids; one of 2 GB or more is DI_ELIMIT with *n = 0.
- * O(len log len) at worst.  DI_OK, DI_ELIMIT, DI_ENOMEM. */
+ * O(len).  DI_OK, DI_ELIMIT, DI_ENOMEM. */
 int di_tok_encode(di_tok_t *tok, const char *text, size_t len, int32_t *ids,
                   size_t cap, size_t *n);
 

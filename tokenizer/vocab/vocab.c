@@ -334,6 +334,8 @@ vocab_read_bytes(vocab_build_t *b, di_vocab_t *v)
         }
         v->starts[i + 1] = v->starts[i] + (uint32_t) len;
     }
+    for (int i = 0; i < 256; i++)
+        v->bytes_missing |= v->byte_ids[i] < 0;
     return DI_OK;
 }
 
@@ -371,36 +373,30 @@ bad:
 static int
 vocab_read_merges(vocab_build_t *b, di_vocab_t *v)
 {
-    di_merges_t *m = &v->merges;
-    uint64_t     size = 16;
+    int32_t (*ids)[3] = calloc(b->n_rules + 1, sizeof(*ids));
+    uint64_t  rank;
+    int       rc = DI_OK;
 
-    while (size < b->n_rules * 2)
-        size *= 2;
-    m->n = (uint32_t) b->n_rules;
-    m->mask = size - 1;
-    m->slots = malloc(size * sizeof(*m->slots));
-    m->merged = calloc(b->n_rules + 1, sizeof(*m->merged));
-    if (m->slots == NULL || m->merged == NULL)
-        return di_err_set(b->err, DI_ENOMEM, 0, "no memory for the "
-                          "vocabulary");
-    memset(m->slots, 0xff, size * sizeof(*m->slots));
-
-    for (uint64_t rank = 0; rank < b->n_rules; rank++) {
-        int32_t  ids[3];
-        uint64_t pair, i;
-        int      rc = vocab_read_rule(b, v, rank, ids);
-
-        if (rc != DI_OK)
-            return rc;
-        m->merged[rank] = ids[2];
-        pair = (uint64_t) ids[0] << DI_MERGES_ID_BITS | (uint64_t) ids[1];
-        i = di_merges_hash(pair) & m->mask;
-        while (m->slots[i] != DI_MERGES_FREE
-               && m->slots[i] >> DI_MERGES_RANK_BITS != pair)
-            i = (i + 1) & m->mask;
-        m->slots[i] = pair << DI_MERGES_RANK_BITS | rank;
+    if (ids == NULL || !di_merges_init(&v->merges, v->size, b->n_rules)) {
+        rc = di_err_set(b->err, DI_ENOMEM, 0, "no memory for the vocabulary");
+        goto done;
     }
-    return DI_OK;
+    for (rank = 0; rank < b->n_rules; rank++) {
+        rc = vocab_read_rule(b, v, rank, ids[rank]);
+        if (rc != DI_OK)
+            goto done;
+    }
+
+    rank = di_merges_build(&v->merges, (const int32_t (*)[3]) ids, b->n_rules,
+                           v->byte_ids);
+    if (rank < b->n_rules)
+        rc = di_err_set(b->err, DI_EUNSUPPORTED, 0, "GGUF key \"tokenizer."
+                        "ggml.merges\": rule %llu comes before the rules "
+                        "that make its sides", (unsigned long long) rank);
+
+done:
+    free(ids);
+    return rc;
 }
 
 static int
@@ -417,18 +413,16 @@ vocab_compare(const void *a, const void *b, void *arg)
     return c != 0 ? c : *(const int32_t *) b - *(const int32_t *) a;
 }
 
-/* Sort the tokens that only their name gives; index the others by bytes if
- * whole words need that. */
+/* Sort the tokens that only their name gives. */
 static int
-vocab_index(vocab_build_t *b, di_vocab_t *v)
+vocab_index_specials(vocab_build_t *b, di_vocab_t *v)
 {
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < v->size; i++)
         n += v->kinds[i] >= DI_VOCAB_USER;
     v->specials = calloc((size_t) n + 1, sizeof(*v->specials));
-    if (v->specials == NULL
-        || (v->whole_words && !vocab_index_alloc(&v->words, v->size)))
+    if (v->specials == NULL)
         return di_err_set(b->err, DI_ENOMEM, 0, "no memory for the "
                           "vocabulary");
 
@@ -436,17 +430,111 @@ vocab_index(vocab_build_t *b, di_vocab_t *v)
         size_t      len;
         const char *s = di_vocab_at(v, (int32_t) i, &len);
 
-        if (len == 0)
+        if (v->kinds[i] < DI_VOCAB_USER || len == 0)
             continue;
-        if (v->kinds[i] >= DI_VOCAB_USER) {
-            v->specials[v->n_specials++] = (int32_t) i;
-            v->special_first[(uint8_t) *s] = true;
-        } else if (v->whole_words) {
-            *vocab_word_slot(v, s, len) = i + 1;
-        }
+        v->specials[v->n_specials++] = (int32_t) i;
+        v->special_first[(uint8_t) *s] = true;
     }
     qsort_r(v->specials, v->n_specials, sizeof(*v->specials), vocab_compare,
             v);
+    return DI_OK;
+}
+
+/* Ids of the whole tokens, the shortest first: a counting sort. */
+static uint32_t
+vocab_sort_whole(const di_vocab_t *v, uint32_t *counts, size_t len_max,
+                 int32_t *sorted)
+{
+    uint32_t n = 0;
+    size_t   len;
+
+    for (uint32_t i = 0; i < v->size; i++) {
+        (void) di_vocab_at(v, (int32_t) i, &len);
+        if (v->merges.tokens[i].order != 0)
+            counts[len]++;
+    }
+    for (len = 0; len <= len_max; len++) {
+        uint32_t count = counts[len];
+
+        counts[len] = n;
+        n += count;
+    }
+    for (uint32_t i = 0; i < v->size; i++) {
+        (void) di_vocab_at(v, (int32_t) i, &len);
+        if (v->merges.tokens[i].order != 0)
+            sorted[counts[len]++] = (int32_t) i;
+    }
+    return n;
+}
+
+static int
+vocab_build_trie(vocab_build_t *b, di_vocab_t *v)
+{
+    int32_t  *sorted = calloc(v->size, sizeof(*sorted));
+    uint32_t *counts, n;
+    size_t    len_max = 0, len;
+    int       rc = DI_OK;
+
+    for (uint32_t i = 0; i < v->size; i++) {
+        (void) di_vocab_at(v, (int32_t) i, &len);
+        len_max = len > len_max ? len : len_max;
+    }
+    counts = calloc(len_max + 1, sizeof(*counts));
+    if (sorted == NULL || counts == NULL
+        || !di_trie_init(&v->trie, v->size))
+    {
+        rc = di_err_set(b->err, DI_ENOMEM, 0, "no memory for the vocabulary");
+        goto done;
+    }
+
+    n = vocab_sort_whole(v, counts, len_max, sorted);
+    for (uint32_t i = 0; i < n; i++) {
+        const char *s = di_vocab_at(v, sorted[i], &len);
+
+        if (!di_trie_add(&v->trie, sorted[i], (const uint8_t *) s, len,
+                         &v->merges.tokens[sorted[i]].shorter))
+        {
+            rc = di_err_set(b->err, DI_ENOMEM, 0, "no memory for the "
+                            "vocabulary, or over %u prefixes of tokens",
+                            DI_TRIE_NODES_MAX);
+            goto done;
+        }
+    }
+
+done:
+    free(sorted);
+    free(counts);
+    return rc;
+}
+
+/* Llama 3 takes a pre-token that is a token as it is.  That makes a
+ * difference only for tokens that merging doesn't make. */
+static int
+vocab_index_words(vocab_build_t *b, di_vocab_t *v)
+{
+    uint32_t n = 0;
+
+    if (v->pretok.kind != DI_PRETOK_LLAMA3)
+        return DI_OK;
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < v->size; i++) {
+            size_t      len;
+            const char *s = di_vocab_at(v, (int32_t) i, &len);
+
+            if (v->kinds[i] != DI_VOCAB_NORMAL || len == 0
+                || v->merges.tokens[i].order != 0)
+                continue;
+            if (pass == 0)
+                n++;
+            else
+                *vocab_word_slot(v, s, len) = i + 1;
+        }
+        if (n == 0)
+            return DI_OK;
+        if (pass == 0 && !vocab_index_alloc(&v->words, n))
+            return di_err_set(b->err, DI_ENOMEM, 0, "no memory for the "
+                              "vocabulary");
+    }
     return DI_OK;
 }
 
@@ -508,7 +596,6 @@ vocab_build(vocab_build_t *b, di_vocab_t *v)
         return rc;
 
     v->size = (uint32_t) n;
-    v->whole_words = kind == DI_PRETOK_LLAMA3;
     di_pretok_init(&v->pretok, kind);
     vocab_alphabet(b->bytes);
     if (!vocab_index_alloc(&b->spelled, v->size))
@@ -525,7 +612,11 @@ vocab_build(vocab_build_t *b, di_vocab_t *v)
     if (rc == DI_OK)
         rc = vocab_read_merges(b, v);
     if (rc == DI_OK)
-        rc = vocab_index(b, v);
+        rc = vocab_index_specials(b, v);
+    if (rc == DI_OK)
+        rc = vocab_build_trie(b, v);
+    if (rc == DI_OK)
+        rc = vocab_index_words(b, v);
     return rc;
 }
 
@@ -561,8 +652,8 @@ di_vocab_close(di_vocab_t *v)
     free(v->starts);
     free(v->kinds);
     free(v->specials);
-    free(v->merges.slots);
-    free(v->merges.merged);
+    di_merges_deinit(&v->merges);
+    di_trie_deinit(&v->trie);
     free(v->words.slots);
     free(v);
 }

@@ -8,6 +8,7 @@
 #include "di_vocab.h"
 #include "merges.h"
 #include "pretok.h"
+#include "trie.h"
 
 typedef enum {
     DI_VOCAB_UNUSED = 0,    /* a padding id                                  */
@@ -38,11 +39,13 @@ struct di_vocab_s {
     bool      add_bos;
 
     int32_t     byte_ids[256];  /* token of one byte; -1: there is none      */
+    bool        bytes_missing;  /* a byte has no token                       */
     di_merges_t merges;
+    di_trie_t   trie;           /* of the whole tokens (merges.h)            */
     di_pretok_t pretok;
-    bool        whole_words;    /* a pre-token that is a token needs no
-                                   merges to become it                       */
-    di_vocab_index_t words; /* normal tokens by bytes, if whole_words        */
+    di_vocab_index_t words; /* tokens that are not whole, and that a
+                               pre-token with their bytes becomes even so;
+                               slots NULL: none                              */
 };
 
 static inline const char *
@@ -62,7 +65,7 @@ di_vocab_hash(const char *s, size_t len)
     return (uint32_t) (h >> 32);
 }
 
-/* Id of the normal token with these bytes, -1: none.  whole_words only. */
+/* Id of the token in `words` with these bytes, -1: none. */
 int32_t di_vocab_word(const di_vocab_t *v, const char *s, size_t len);
 
 /* Longest special token at s; -1: none.  O(log n_specials) per byte. */
