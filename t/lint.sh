@@ -36,16 +36,21 @@ exports() {
          <(nm -D --defined-only "$MODULE" | awk '{ print $3 }' | sort)
 }
 
-# 80 columns, no tabs but in makefiles, no blanks at the end of a line.
+# 80 columns, no tabs but in makefiles, no blanks at the end of a line.  What
+# follows __DATA__ is requests and answers, as long as they are.
 layout() {
     local files faults
 
     mapfile -t files < <(sources '*.c' '*.h' '*.cu' '*.pm' '*.t' '*.pl' '*.sh')
     faults=$(perl -CSD -ne '
         chomp;
+        $data = 1 if /^__DATA__$/;
+        $data = 0 if eof;
+        next if $data;
         print "$ARGV:$.: ", length, " columns\n" if length > 80;
         print "$ARGV:$.: a tab\n" if /\t/;
         print "$ARGV:$.: blanks at the end\n" if /[ \t]$/;
+    } continue {
         close ARGV if eof;
     ' "${files[@]}")
     [[ -z $faults ]] && return
