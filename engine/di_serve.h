@@ -28,6 +28,11 @@ typedef enum {
 typedef struct {
     const char      *model_path;
     const char      *listen;     /* socket's path, without "unix:"          */
+    uint32_t         mode;       /* its permission bits, 0 = 0660           */
+    bool             set_group;  /* give the socket file to `group`         */
+    uint32_t         group;      /* gid                                     */
+    uint32_t         spin_us;    /* look at the rings for so long before a
+                                  * sleep                                   */
     uint32_t         role;       /* DI_ROLE_...                             */
     uint32_t         max_seqs;   /* running sequences                       */
     uint32_t         max_rows;   /* token budget of one step                */
