@@ -16,9 +16,13 @@
 #define DI_CPU_AMX_H
 
 #include "cpu.h"
+#include "vec512.h"
 
-#include <immintrin.h>
 #include <string.h>
+
+/* Bytes of a thread's scratch that any kernel may use; what matmul keeps from
+ * call to call lies behind them. */
+#define DI_AMX_SCRATCH_FREE (128u << 10)
 
 #define DI_AMX_INLINE static inline __attribute__((always_inline))
 
@@ -56,12 +60,52 @@ di_amx_fence(void)
     __asm__ volatile("" : : : "memory");
 }
 
-size_t di_amx_act_bytes(size_t k);
 DI_AMX_INLINE size_t
 di_amx_sum_bytes(size_t k)
 {
     return (k / 32 * 8 + 63) & ~(size_t) 63;
 }
+
+DI_AMX_INLINE size_t
+di_amx_act_bytes(size_t k)
+{
+    return 2 * k + di_amx_sum_bytes(k);
+}
+
+/* Block b of an activation row of k values: its values and their sum. */
+DI_AMX_INLINE void
+di_amx_put_block(uint8_t *row, size_t k, size_t b, __m512 x0, __m512 x1)
+{
+    __m512i v = (__m512i) _mm512_cvtne2ps_pbh(x1, x0);
+    uint16_t *sum = (uint16_t *) (void *) (row + 2 * k + b * 8);
+    float total, high;
+
+    _mm512_storeu_si512(row + b * 64, v);
+    x0 = _mm512_castsi512_ps(_mm512_slli_epi32(
+        _mm512_cvtepu16_epi32(_mm512_castsi512_si256(v)), 16));
+    x1 = _mm512_castsi512_ps(_mm512_slli_epi32(
+        _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(v, 1)), 16));
+    total = di_sum512(_mm512_add_ps(x0, x1));
+    sum[0] = sum[2] = di_f32_to_bf16(total);
+    high = di_bf16_to_f32(sum[0]);
+    sum[1] = sum[3] = di_f32_to_bf16(total - high);
+}
+
+/* The zeros behind the sums. */
+DI_AMX_INLINE void
+di_amx_pad_sums(uint8_t *row, size_t k)
+{
+    memset(row + 2 * k + k / 32 * 8, 0, di_amx_sum_bytes(k) - k / 32 * 8);
+}
+
+void di_amx_norm(const di_cpu_norm_t *a, size_t r0, size_t r1);
+void di_amx_silu_mul(const di_cpu_silu_t *a, size_t r0, size_t r1);
+void di_amx_rope_store(const di_cpu_rope_t *a, const int32_t *table,
+                       size_t r0, size_t r1);
+void di_amx_kv_copy(const di_cpu_kv_t *kv, uint8_t *dst, const uint8_t *src,
+                    uint32_t n_tokens);
+void di_amx_attention(const di_cpu_attn_t *a, const di_cpu_attn_item_t *item,
+                      void *scratch);
 
 void di_amx_matmul(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
                    size_t p0, size_t p1, size_t r0, size_t r1,

@@ -6,7 +6,6 @@
  */
 
 #include "amx.h"
-#include "ref.h"
 
 #include <cpuid.h>
 #include <sys/syscall.h>
@@ -33,44 +32,10 @@ usable(void)
            == 0;
 }
 
-static void
-norm(const di_cpu_norm_t *a, size_t r0, size_t r1)
+static size_t
+act_bytes(size_t k)
 {
-    di_ref_norm(DI_ARITH_BF16, a, r0, r1);
-}
-
-static void
-silu_mul(const di_cpu_silu_t *a, size_t r0, size_t r1)
-{
-    di_ref_silu_mul(DI_ARITH_BF16, a, r0, r1);
-}
-
-static void
-rope_store(const di_cpu_rope_t *a, const int32_t *table, size_t r0,
-           size_t r1)
-{
-    di_ref_rope_store(DI_ARITH_BF16, a, table, r0, r1);
-}
-
-static void
-attention(const di_cpu_attn_t *a, const di_cpu_attn_item_t *item,
-          void *scratch)
-{
-    (void) scratch;
-    di_ref_attention(DI_ARITH_BF16, a, item);
-}
-
-static void
-kv_copy(const di_cpu_kv_t *kv, uint8_t *dst, const uint8_t *src,
-        uint32_t n_tokens)
-{
-    di_ref_kv_copy(DI_ARITH_BF16, kv, dst, src, n_tokens);
-}
-
-size_t
-di_amx_act_bytes(size_t k)
-{
-    return (2 * k + 63) / 64 * 64 + di_amx_sum_bytes(k);
+    return di_amx_act_bytes(k);
 }
 
 const di_cpu_kern_t di_cpu_bf16_amx = {
@@ -79,13 +44,13 @@ const di_cpu_kern_t di_cpu_bf16_amx = {
     .arith = DI_ARITH_BF16,
     .kv_value_bytes = 2,
     .usable = usable,
-    .act_bytes = di_amx_act_bytes,
+    .act_bytes = act_bytes,
     .panel_bytes = di_amx_panel_bytes,
     .pack = di_amx_pack,
-    .norm = norm,
-    .silu_mul = silu_mul,
-    .rope_store = rope_store,
+    .norm = di_amx_norm,
+    .silu_mul = di_amx_silu_mul,
+    .rope_store = di_amx_rope_store,
     .matmul = di_amx_matmul,
-    .attention = attention,
-    .kv_copy = kv_copy,
+    .attention = di_amx_attention,
+    .kv_copy = di_amx_kv_copy,
 };

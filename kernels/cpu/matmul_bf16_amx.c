@@ -293,6 +293,8 @@ typedef struct {
 } scratch_t;
 
 _Static_assert(sizeof(scratch_t) <= DI_CPU_SCRATCH, "scratch is too small");
+_Static_assert(offsetof(scratch_t, pad_slots) >= DI_AMX_SCRATCH_FREE,
+               "others write here");
 
 /* -- few rows: GROUP blocks share a tile of sums --------------------------- */
 
