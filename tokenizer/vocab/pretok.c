@@ -72,6 +72,24 @@ di_pretok_kind(di_str_t name, di_pretok_kind_t *kind)
     return false;
 }
 
+/* Letters and numbers of Unicode 15.1 and 16.0.  Which version a Unicode
+ * library knows must not change the ids of a text. */
+static const struct {
+    uint32_t first, last;
+    uint8_t  class;             /* index in pretok_unpack[]                  */
+} pretok_new[] = {
+    { 0x1c89,  0x1c8a,  1 }, { 0xa7cb,  0xa7cd,  1 }, { 0xa7da,  0xa7dc,  1 },
+    { 0x105c0, 0x105f3, 1 }, { 0x10d40, 0x10d49, 2 }, { 0x10d4a, 0x10d65, 1 },
+    { 0x10d6f, 0x10d85, 1 }, { 0x10ec2, 0x10ec4, 1 }, { 0x11380, 0x11389, 1 },
+    { 0x1138b, 0x1138b, 1 }, { 0x1138e, 0x1138e, 1 }, { 0x11390, 0x113b5, 1 },
+    { 0x113b7, 0x113b7, 1 }, { 0x113d1, 0x113d1, 1 }, { 0x113d3, 0x113d3, 1 },
+    { 0x116d0, 0x116e3, 2 }, { 0x11bc0, 0x11be0, 1 }, { 0x11bf0, 0x11bf9, 2 },
+    { 0x13460, 0x143fa, 1 }, { 0x16100, 0x1611d, 1 }, { 0x16130, 0x16139, 2 },
+    { 0x16d40, 0x16d6c, 1 }, { 0x16d70, 0x16d79, 2 }, { 0x18cff, 0x18cff, 1 },
+    { 0x1ccf0, 0x1ccf9, 2 }, { 0x1e5d0, 0x1e5ed, 1 }, { 0x1e5f0, 0x1e5f0, 1 },
+    { 0x1e5f1, 0x1e5fa, 2 }, { 0x2ebf0, 0x2ee5d, 1 },
+};
+
 /* Index in pretok_unpack[]. */
 static unsigned
 pretok_classify(uint32_t code)
@@ -106,6 +124,11 @@ di_pretok_init(di_pretok_t *p, di_pretok_kind_t kind)
     for (uint32_t code = 0; code < DI_PRETOK_CODES; code++)
         p->codes[code >> 2] |= (uint8_t) (pretok_classify(code)
                                           << (code & 3) * 2);
+    for (size_t i = 0; i < sizeof(pretok_new) / sizeof(pretok_new[0]); i++) {
+        for (uint32_t c = pretok_new[i].first; c <= pretok_new[i].last; c++)
+            p->codes[c >> 2] |= (uint8_t) (pretok_new[i].class
+                                           << (c & 3) * 2);
+    }
     for (unsigned b = 0; b < 0x80; b++)
         p->bytes[b] = pretok_unpack[p->codes[b >> 2] >> (b & 3) * 2 & 3];
     p->bytes['\r'] |= PRETOK_NL;

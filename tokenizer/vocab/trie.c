@@ -12,7 +12,8 @@
 
 #include "trie.h"
 
-#define TRIE_SHIFT_START  20            /* 4,096 slots                       */
+#define TRIE_SHIFT_MAX  20              /* at least 4,096 slots              */
+#define TRIE_SHIFT_MIN  6               /* four slots for each node          */
 
 static bool
 trie_alloc(di_trie_t *t, unsigned shift)
@@ -32,6 +33,11 @@ trie_alloc(di_trie_t *t, unsigned shift)
 bool
 di_trie_init(di_trie_t *t, uint32_t n_tokens)
 {
+    unsigned shift = TRIE_SHIFT_MAX;
+
+    /* Most vocabularies have about two nodes for each token. */
+    while (shift > TRIE_SHIFT_MIN && 1u << (32 - shift) < n_tokens * 4)
+        shift--;
     t->n_tokens = n_tokens;
     t->n_nodes = n_tokens;
     t->n_used = 0;
@@ -41,7 +47,7 @@ di_trie_init(di_trie_t *t, uint32_t n_tokens)
     if (t->pairs == NULL)
         return false;
     memset(t->pairs, 0xff, 256 * 256 * sizeof(*t->pairs));
-    return trie_alloc(t, TRIE_SHIFT_START);
+    return trie_alloc(t, shift);
 }
 
 void
@@ -97,19 +103,29 @@ trie_grow_node(di_trie_t *t, uint32_t node, uint8_t byte, uint32_t number)
 
 bool
 di_trie_add(di_trie_t *t, int32_t id, const uint8_t *s, size_t len,
-            int32_t *shorter)
+            int32_t start, size_t known, int32_t *shorter)
 {
-    uint32_t *start = len == 1 ? &t->first[*s] : &t->pairs[s[0] << 8 | s[1]];
-    uint32_t  node;
+    uint32_t *two, node;
 
     *shorter = -1;
-    if (len > 1 && t->first[*s] < t->n_tokens)
-        *shorter = (int32_t) t->first[*s];
-    if (*start == DI_TRIE_NONE)
-        *start = len <= 2 ? (uint32_t) id : t->n_nodes++;
+    if (len == 1) {
+        t->first[*s] = (uint32_t) id;
+        return true;
+    }
 
-    node = *start;
-    for (size_t i = 2; i < len; i++) {
+    if (known >= 2) {
+        node = (uint32_t) start;
+    } else {
+        if (t->first[*s] < t->n_tokens)
+            *shorter = (int32_t) t->first[*s];
+        two = &t->pairs[s[0] << 8 | s[1]];
+        if (*two == DI_TRIE_NONE)
+            *two = len == 2 ? (uint32_t) id : t->n_nodes++;
+        node = *two;
+        known = 2;
+    }
+
+    for (size_t i = known; i < len; i++) {
         uint32_t number = i + 1 == len ? (uint32_t) id : t->n_nodes;
 
         if (node < t->n_tokens)

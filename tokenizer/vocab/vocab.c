@@ -489,10 +489,14 @@ vocab_build_trie(vocab_build_t *b, di_vocab_t *v)
 
     n = vocab_sort_whole(v, counts, len_max, sorted);
     for (uint32_t i = 0; i < n; i++) {
-        const char *s = di_vocab_at(v, sorted[i], &len);
+        di_merges_token_t *t = &v->merges.tokens[sorted[i]];
+        const char        *s = di_vocab_at(v, sorted[i], &len);
+        size_t             known = 0;
 
+        if (t->order > 1)
+            known = v->merges.tokens[t->left].len;
         if (!di_trie_add(&v->trie, sorted[i], (const uint8_t *) s, len,
-                         &v->merges.tokens[sorted[i]].shorter))
+                         t->left, known, &t->shorter))
         {
             rc = di_err_set(b->err, DI_ENOMEM, 0, "no memory for the "
                             "vocabulary, or over %u prefixes of tokens",
