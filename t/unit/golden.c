@@ -10,7 +10,8 @@
  * Continuations are forced, so that one near-tie doesn't hide what follows.
  * Every path then runs the cases again in other shapes: the prompt in chunks,
  * the continuation a token at a time, sixteen sequences in one step, with 1
- * and 3 threads.  All must give the same bits as the first run.
+ * and 3 threads.  All must give the same bits as the first run.  The reference
+ * path computes some ten tokens a second: two short cases, once.
  */
 
 #include <jansson.h>
@@ -351,7 +352,7 @@ test_path(const char *file, const row_t *row, const char *path)
     static const uint32_t threads[] = { 1, 3 };
     bool        slow = strcmp(path, "ref") == 0;
     uint32_t    longest = slow ? 52 : MODEL_LEN;
-    uint32_t    again = slow ? 50 : 400;
+    uint32_t    again = slow ? 0 : 400;
     result_t    r = { 0 };
     di_err_t    err = { 0 };
     di_model_t *m = open_model(file, row, path, 2, &err);
@@ -370,7 +371,8 @@ test_path(const char *file, const row_t *row, const char *path)
         run_cases(m, again, &shapes[i], row, NULL);
     di_model_close(m);
 
-    for (size_t i = 0; i < sizeof(threads) / sizeof(threads[0]); i++) {
+    for (size_t i = 0; again > 0 && i < sizeof(threads) / sizeof(threads[0]);
+         i++) {
         m = open_model(file, row, path, threads[i], &err);
         CHECK(m != NULL);
         if (m != NULL)
