@@ -517,15 +517,6 @@ test_worker_sleeps(void)
     di_ipc_server_close(server);
 }
 
-static uint64_t
-now_ms(void)
-{
-    struct timespec t;
-
-    (void) clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t) t.tv_sec * 1000u + (uint64_t) t.tv_nsec / 1000000u;
-}
-
 /* wait() keeps its time, and doesn't sleep on what is there already. */
 static void
 test_wait(void)

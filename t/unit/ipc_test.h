@@ -43,6 +43,15 @@ count_fds(void)
     return n;
 }
 
+static inline uint64_t
+now_ms(void)
+{
+    struct timespec t;
+
+    (void) clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t) t.tv_sec * 1000u + (uint64_t) t.tv_nsec / 1000000u;
+}
+
 static inline void
 begin(void)
 {
