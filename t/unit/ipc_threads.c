@@ -271,12 +271,12 @@ run_worker(void *arg)
 /* One message at a time, both sides going to sleep at every one, with random
  * delays that move the publishing of one over the falling asleep of the
  * other. */
-#define ROUNDS 20000
+#define ROUNDS 30000
 
 static void
 delay(uint32_t *seed)
 {
-    uint32_t i, n = rnd(seed, 4) == 0 ? rnd(seed, 3000) : rnd(seed, 100);
+    uint32_t i, n = rnd(seed, rnd(seed, 2) ? 50000 : 100);
 
     for (i = 0; i < n; i++)
         __asm__ volatile("" ::: "memory");
