@@ -13,7 +13,7 @@
  *          -> engine->requests -> events -> output -> finalize
  *
  * While a request is in flight its own timer is armed, and that timer is not
- * cancelable: nginx lets a graceful worker go as soon as no such timer is left.
+ * cancelable: nginx lets a graceful worker go when no such timer is left.
  * Engines know a request by (slot, generation), never by its address, so an
  * event that comes late finds nothing and is dropped.
  */
@@ -201,7 +201,7 @@ struct ngx_http_deepinfer_main_conf_s {
     ngx_http_deepinfer_pool_t     *current;     /* while its block is read */
 
     /* the worker's own */
-    ngx_event_t                    drain;       /* end of worker_shutdown_... */
+    ngx_event_t                    drain;       /* then streams are ended */
     unsigned                       exiting:1;   /* graceful exit was noticed */
     unsigned                       drained:1;   /* streams were ended */
 };
@@ -271,7 +271,7 @@ struct ngx_http_deepinfer_ctx_s {
     uint64_t                       last;        /* of the latest token */
     uint32_t                       cached_tokens;
     ngx_uint_t                     tries;       /* submissions so far */
-    ngx_uint_t                     status;      /* of the answer, for metrics */
+    ngx_uint_t                     status;      /* of the answer: metrics */
     ngx_uint_t                     retry_after; /* seconds; 0: no header */
     ngx_http_deepinfer_finish_e    finish;
 
@@ -281,7 +281,7 @@ struct ngx_http_deepinfer_ctx_s {
     unsigned                       started:1;   /* admitted by the engine */
     unsigned                       content:1;   /* events made output */
     unsigned                       over:1;      /* the engine has ended it */
-    unsigned                       done:1;      /* the last output is pending */
+    unsigned                       done:1;      /* the last output is made */
     unsigned                       moved:1;     /* try another engine */
     unsigned                       blocked:1;   /* the client is slow */
     unsigned                       paused:1;    /* the engine was told so */
@@ -320,13 +320,22 @@ ngx_uint_t ngx_http_deepinfer_pool_answers(ngx_http_deepinfer_pool_t *pool,
 void ngx_http_deepinfer_engine_init(ngx_http_deepinfer_engine_t *engine,
     ngx_cycle_t *cycle);
 void ngx_http_deepinfer_engine_deinit(ngx_http_deepinfer_engine_t *engine);
+void ngx_http_deepinfer_engine_lost(ngx_http_deepinfer_engine_t *engine,
+    const char *reason);
+void ngx_http_deepinfer_engine_poll(ngx_http_deepinfer_engine_t *engine);
+
+/* ngx_http_deepinfer_channel.c */
+
 ngx_int_t ngx_http_deepinfer_engine_submit(ngx_http_deepinfer_engine_t *engine,
     ngx_http_deepinfer_ctx_t *ctx, di_err_t *err);
 void ngx_http_deepinfer_engine_control(ngx_http_deepinfer_engine_t *engine,
     uint64_t id, ngx_http_deepinfer_op_e op, uint32_t choice);
 void ngx_http_deepinfer_engine_release(ngx_http_deepinfer_ctx_t *ctx);
+int ngx_http_deepinfer_engine_take(ngx_http_deepinfer_engine_t *engine);
 void ngx_http_deepinfer_engine_mark(ngx_http_deepinfer_ctx_t *ctx);
-void ngx_http_deepinfer_engine_poll(ngx_http_deepinfer_engine_t *engine);
+void ngx_http_deepinfer_engine_write(ngx_http_deepinfer_engine_t *engine);
+void ngx_http_deepinfer_engine_flush_handler(ngx_event_t *ev);
+void ngx_http_deepinfer_engine_retry_handler(ngx_event_t *ev);
 ngx_uint_t ngx_http_deepinfer_engine_status(
     ngx_http_deepinfer_engine_t *engine, di_ipc_status_t *status);
 
@@ -346,10 +355,17 @@ ngx_int_t ngx_http_deepinfer_prepare_gen(ngx_http_deepinfer_ctx_t *ctx);
 
 ngx_http_deepinfer_ctx_t *ngx_http_deepinfer_get_ctx(ngx_http_request_t *r);
 ngx_int_t ngx_http_deepinfer_chat_handler(ngx_http_request_t *r);
-void ngx_http_deepinfer_chat_event(ngx_http_deepinfer_ctx_t *ctx,
-    const di_event_t *ev, const di_top_logprob_t *top);
 void ngx_http_deepinfer_chat_engine_lost(ngx_http_deepinfer_ctx_t *ctx);
 void ngx_http_deepinfer_chat_run(ngx_http_deepinfer_ctx_t *ctx);
+
+/* ngx_http_deepinfer_event.c */
+
+void ngx_http_deepinfer_event(ngx_http_deepinfer_ctx_t *ctx,
+    const di_event_t *ev, const di_top_logprob_t *top);
+void ngx_http_deepinfer_move(ngx_http_deepinfer_ctx_t *ctx);
+void ngx_http_deepinfer_fail(ngx_http_deepinfer_ctx_t *ctx, ngx_int_t status,
+    const char *code, const char *text);
+void ngx_http_deepinfer_fail_memory(ngx_http_deepinfer_ctx_t *ctx);
 
 /* ngx_http_deepinfer_output.c */
 

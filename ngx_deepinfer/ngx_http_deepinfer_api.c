@@ -246,7 +246,9 @@ ngx_http_deepinfer_health_handler(ngx_http_request_t *r)
         di_sbuf_add(&body, "{\"status\":\"unavailable\",\"pools\":[",
                     sizeof("{\"status\":\"unavailable\",\"pools\":[") - 1);
 
-        if (ngx_http_deepinfer_add_header(r, "Retry-After", one, 1) != NGX_OK) {
+        if (ngx_http_deepinfer_add_header(r, "Retry-After", one, 1)
+            != NGX_OK)
+        {
             body.failed = true;
         }
     }

@@ -3,9 +3,9 @@
  * ngx_http_deepinfer_chat.c - the life of a chat request.
  *
  * The content handler makes the context, reads the body, has it prepared and
- * dispatched; then the request waits for events of its engine.  An event only
- * changes the context (ngx_http_deepinfer_chat_event); what follows from it is
- * done once for all events of a wake-up (ngx_http_deepinfer_chat_run), which
+ * dispatched; then the request waits for events of its engine.  They change
+ * the context (ngx_http_deepinfer_event.c); what follows from that is done
+ * once for all events of a wake-up, by ngx_http_deepinfer_chat_run(), which
  * alone may end the request.
  *
  * Two cleanup handlers end a context.  That of the request runs before the
@@ -31,20 +31,6 @@ static void ngx_http_deepinfer_thread_handler(void *data, ngx_log_t *log);
 static void ngx_http_deepinfer_thread_done(ngx_event_t *ev);
 #endif
 static void ngx_http_deepinfer_prepared(ngx_http_deepinfer_ctx_t *ctx);
-static ngx_int_t ngx_http_deepinfer_begin(ngx_http_deepinfer_ctx_t *ctx);
-static void ngx_http_deepinfer_logprob(ngx_http_deepinfer_ctx_t *ctx,
-    const di_event_t *ev, const di_top_logprob_t *top);
-static void ngx_http_deepinfer_tokens(ngx_http_deepinfer_ctx_t *ctx,
-    const di_event_t *ev);
-static void ngx_http_deepinfer_finish(ngx_http_deepinfer_ctx_t *ctx,
-    const di_event_t *ev);
-static void ngx_http_deepinfer_finish_choice(ngx_http_deepinfer_ctx_t *ctx,
-    uint32_t choice, di_chat_finish_t reason);
-static void ngx_http_deepinfer_reject(ngx_http_deepinfer_ctx_t *ctx,
-    const di_event_t *ev);
-static void ngx_http_deepinfer_move(ngx_http_deepinfer_ctx_t *ctx);
-static void ngx_http_deepinfer_fail(ngx_http_deepinfer_ctx_t *ctx,
-    ngx_int_t status, const char *code, const char *text);
 static void ngx_http_deepinfer_timer_handler(ngx_event_t *ev);
 static void ngx_http_deepinfer_cleanup(void *data);
 static void ngx_http_deepinfer_pool_cleanup(void *data);
@@ -227,7 +213,7 @@ ngx_http_deepinfer_body_handler(ngx_http_request_t *r)
         if (ngx_http_deepinfer_post_thread(ctx) != NGX_OK) {
             ctx->retry_after = 1;
             ngx_http_deepinfer_fail(ctx, 503, "overloaded",
-                                    "too many long prompts are being read");
+                                    "Too many long prompts are being read.");
             ngx_http_deepinfer_chat_run(ctx);
         }
 
@@ -372,7 +358,7 @@ ngx_http_deepinfer_prepared(ngx_http_deepinfer_ctx_t *ctx)
     }
 
     if (ngx_http_deepinfer_prepare_gen(ctx) != NGX_OK) {
-        ngx_http_deepinfer_fail(ctx, 500, "", "out of memory");
+        ngx_http_deepinfer_fail_memory(ctx);
         ngx_http_deepinfer_chat_run(ctx);
         return;
     }
@@ -380,317 +366,6 @@ ngx_http_deepinfer_prepared(ngx_http_deepinfer_ctx_t *ctx)
     ctx->stream = di_chat_req_params(ctx->prepare.req)->stream;
 
     ngx_http_deepinfer_dispatch(ctx);
-}
-
-
-/* An engine's event for this request.  It ends nothing by itself. */
-
-void
-ngx_http_deepinfer_chat_event(ngx_http_deepinfer_ctx_t *ctx,
-    const di_event_t *ev, const di_top_logprob_t *top)
-{
-    if (ctx->over || ctx->done || ev->choice >= ctx->gen.params.n) {
-        return;
-    }
-
-    switch (ev->type) {
-
-    case DI_EV_STARTED:
-        if (!ctx->started) {
-            ctx->started = 1;
-            ctx->engine->unstarted--;
-            ctx->cached_tokens = ev->u.started.cached_tokens;
-        }
-
-        break;
-
-    case DI_EV_LOGPROB:
-        ngx_http_deepinfer_logprob(ctx, ev, top);
-        break;
-
-    case DI_EV_TOKENS:
-        ngx_http_deepinfer_tokens(ctx, ev);
-        break;
-
-    case DI_EV_FINISH:
-        ngx_http_deepinfer_finish(ctx, ev);
-        break;
-
-    case DI_EV_REJECT:
-        ctx->over = 1;
-        ngx_http_deepinfer_reject(ctx, ev);
-        break;
-
-    default:
-        break;
-    }
-}
-
-
-/* Open the writer of the answer, at the first event that needs it. */
-
-static ngx_int_t
-ngx_http_deepinfer_begin(ngx_http_deepinfer_ctx_t *ctx)
-{
-    int       rc;
-    char      id[sizeof("chatcmpl-") + 32];
-    u_char    random[16];
-    di_str_t  model;
-
-    if (ctx->out) {
-        return NGX_OK;
-    }
-
-    if (ngx_http_deepinfer_random(random, sizeof(random)) != NGX_OK) {
-        goto failed;
-    }
-
-    ngx_memcpy(id, "chatcmpl-", sizeof("chatcmpl-") - 1);
-    *ngx_hex_dump((u_char *) id + sizeof("chatcmpl-") - 1, random,
-                  sizeof(random)) = '\0';
-
-    model.data = (char *) ctx->pool->name.data;
-    model.len = ctx->pool->name.len;
-
-    rc = di_chat_out_open(ctx->prepare.req, ctx->pool->vocab, id, model,
-                          ngx_time(), &ctx->out);
-
-    if (rc != DI_OK) {
-        ctx->out = NULL;
-        goto failed;
-    }
-
-    di_chat_out_start(ctx->out, (uint32_t) ctx->prepare.n_ids,
-                      ctx->cached_tokens);
-
-    return NGX_OK;
-
-failed:
-
-    ngx_http_deepinfer_fail(ctx, 500, "", "out of memory");
-    return NGX_ERROR;
-}
-
-
-static void
-ngx_http_deepinfer_logprob(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev,
-    const di_top_logprob_t *top)
-{
-    ngx_uint_t     i, n;
-    di_chat_top_t  list[DI_GEN_TOP_LOGPROBS_MAX];
-
-    if (ngx_http_deepinfer_begin(ctx) != NGX_OK) {
-        return;
-    }
-
-    n = ngx_min(ev->n_top, DI_GEN_TOP_LOGPROBS_MAX);
-
-    for (i = 0; i < n; i++) {
-        list[i].id = top[i].id;
-        list[i].logprob = top[i].logprob;
-    }
-
-    if (di_chat_out_logprob(ctx->out, ev->choice, ev->u.logprob.token,
-                            ev->u.logprob.logprob, list, n)
-        != DI_OK)
-    {
-        ngx_http_deepinfer_fail(ctx, 500, "", "out of memory");
-    }
-}
-
-
-static void
-ngx_http_deepinfer_tokens(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev)
-{
-    bool  stopped;
-
-    if (ngx_http_deepinfer_begin(ctx) != NGX_OK) {
-        return;
-    }
-
-    ctx->last = ngx_http_deepinfer_now();
-
-    if (ctx->first == 0) {
-        ctx->first = ctx->last;
-    }
-
-    stopped = false;
-
-    if (di_chat_out_tokens(ctx->out, ev->choice, ev->u.tokens,
-                           ngx_min(ev->n_tokens, DI_EV_TOKENS_MAX),
-                           &ctx->pending, &stopped)
-        != DI_OK)
-    {
-        ngx_http_deepinfer_fail(ctx, 500, "", "out of memory");
-        return;
-    }
-
-    if (stopped) {
-
-        /* a stop string ends the choice here, and in the engine soon */
-
-        ngx_http_deepinfer_engine_control(ctx->engine, ctx->id,
-                                          ngx_http_deepinfer_op_cancel_choice,
-                                          ev->choice);
-
-        ngx_http_deepinfer_finish_choice(ctx, ev->choice, DI_CHAT_STOP);
-    }
-}
-
-
-static void
-ngx_http_deepinfer_finish(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev)
-{
-    if (ctx->finished[ev->choice / 64] & (1ULL << (ev->choice % 64))) {
-
-        /* this is the echo of our cancel */
-
-        return;
-    }
-
-    switch (ev->u.finish.reason) {
-
-    case DI_FINISH_STOP:
-    case DI_FINISH_STOP_ID:
-        ngx_http_deepinfer_finish_choice(ctx, ev->choice, DI_CHAT_STOP);
-        break;
-
-    case DI_FINISH_LENGTH:
-        ngx_http_deepinfer_finish_choice(ctx, ev->choice, DI_CHAT_LENGTH);
-        break;
-
-    case DI_FINISH_CANCEL:
-        ngx_http_deepinfer_fail(ctx, 503, "engine_unavailable",
-                                "the engine gave the request up");
-        break;
-
-    default:
-        ngx_http_deepinfer_fail(ctx, 500, "engine_error",
-                                "the engine failed on this request");
-        break;
-    }
-}
-
-
-static void
-ngx_http_deepinfer_finish_choice(ngx_http_deepinfer_ctx_t *ctx,
-    uint32_t choice, di_chat_finish_t reason)
-{
-    int   rc;
-    bool  done;
-
-    if (ngx_http_deepinfer_begin(ctx) != NGX_OK) {
-        return;
-    }
-
-    ctx->finished[choice / 64] |= 1ULL << (choice % 64);
-
-    if (choice == 0) {
-        ctx->finish = (reason == DI_CHAT_LENGTH)
-                      ? ngx_http_deepinfer_finish_length
-                      : ngx_http_deepinfer_finish_stop;
-    }
-
-    done = false;
-
-    rc = di_chat_out_finish(ctx->out, choice, reason, &ctx->pending, &done);
-
-    if (rc == DI_OK && done) {
-        ctx->over = 1;
-        ctx->done = 1;
-
-        rc = ctx->stream ? di_chat_out_end(ctx->out, &ctx->pending)
-                         : di_chat_out_body(ctx->out, &ctx->pending);
-    }
-
-    if (rc != DI_OK) {
-        ctx->done = 0;
-        ngx_http_deepinfer_fail(ctx, 500, "", "out of memory");
-    }
-}
-
-
-static void
-ngx_http_deepinfer_reject(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev)
-{
-    char           text[sizeof(ev->u.reject.text) + 1];
-    uint32_t       a, b;
-    di_api_err_t  *err;
-
-    err = &ctx->prepare.err;
-    a = ev->u.reject.a;
-    b = ev->u.reject.b;
-
-    ngx_memcpy(text, ev->u.reject.text, sizeof(ev->u.reject.text));
-    text[sizeof(ev->u.reject.text)] = '\0';
-
-    switch (ev->u.reject.reason) {
-
-    case DI_REJECT_INVALID:
-        di_api_err_set(err, 400, "invalid_request_error", "", text,
-                       "The engine refused this value of %s.", text);
-        break;
-
-    case DI_REJECT_TOO_LONG:
-        di_api_err_set(err, 400, "invalid_request_error",
-                       "context_length_exceeded", "messages",
-                       "This model's maximum context length is %u tokens. "
-                       "The messages have %u tokens.", b, a);
-        break;
-
-    case DI_REJECT_KV:
-        di_api_err_set(err, 400, "invalid_request_error",
-                       "context_length_exceeded", "messages",
-                       "The request needs %u blocks of KV memory, and the "
-                       "engine has %u.", a, b);
-        break;
-
-    case DI_REJECT_QUEUE_FULL:
-        ngx_http_deepinfer_move(ctx);
-        ctx->retry_after = 1;
-        di_api_err_set(err, 429, "rate_limit_error", "queue_full", "",
-                       "The engine's queue is full: %u of %u requests are "
-                       "waiting.", a, b);
-        break;
-
-    case DI_REJECT_DRAINING:
-        ngx_http_deepinfer_move(ctx);
-        ctx->retry_after = 1;
-        di_api_err_set(err, 503, "server_error", "engine_unavailable", "",
-                       "The engine is shutting down.");
-        break;
-
-    default:
-        di_api_err_set(err, 500, "server_error", "engine_error", "",
-                       "The engine refused the request: %s.", text);
-        break;
-    }
-}
-
-
-/*
- * Let another engine take the request, if nothing of an answer was seen by
- * the client and there is an engine left to try.
- */
-
-static void
-ngx_http_deepinfer_move(ngx_http_deepinfer_ctx_t *ctx)
-{
-    if (!ctx->content
-        && ctx->tries < NGX_HTTP_DEEPINFER_TRIES
-        && ctx->tries < ctx->pool->engines.nelts)
-    {
-        ctx->moved = 1;
-    }
-}
-
-
-static void
-ngx_http_deepinfer_fail(ngx_http_deepinfer_ctx_t *ctx, ngx_int_t status,
-    const char *code, const char *text)
-{
-    di_api_err_set(&ctx->prepare.err, status, "server_error", code, "", "%s",
-                   text);
 }
 
 
@@ -705,7 +380,7 @@ ngx_http_deepinfer_chat_engine_lost(ngx_http_deepinfer_ctx_t *ctx)
 
     ctx->retry_after = 1;
     ngx_http_deepinfer_fail(ctx, 503, "engine_unavailable",
-                            "the engine that ran this request is gone");
+                            "The engine that ran this request is gone.");
 
     ngx_http_deepinfer_move(ctx);
     ngx_http_deepinfer_chat_run(ctx);
@@ -824,8 +499,12 @@ ngx_http_deepinfer_cleanup(void *data)
     ngx_http_deepinfer_engine_release(ctx);
 
     if (!ctx->finalized) {
-        ctx->status = ctx->request->err_status ? ctx->request->err_status
-                                               : NGX_HTTP_CLIENT_CLOSED_REQUEST;
+        ctx->status = ctx->request->err_status;
+
+        if (ctx->status == 0) {
+            ctx->status = NGX_HTTP_CLIENT_CLOSED_REQUEST;
+        }
+
         ctx->finish = ngx_http_deepinfer_finish_abort;
     }
 

@@ -105,7 +105,7 @@ ngx_http_deepinfer_dispatch_one(ngx_http_deepinfer_ctx_t *ctx)
 
     if (ctx->pool->main->drained) {
         di_api_err_set(e, 503, "server_error", "shutting_down", "",
-                       "this server is shutting down");
+                       "The server is shutting down.");
         goto failed;
     }
 
@@ -118,14 +118,14 @@ ngx_http_deepinfer_dispatch_one(ngx_http_deepinfer_ctx_t *ctx)
         }
 
         di_api_err_set(e, 503, "server_error", "engine_unavailable", "",
-                       "no engine of this model is available");
+                       "No engine of this model is available.");
         goto failed;
     }
 
     if (choice.waiting >= (uint64_t) ctx->pool->queue) {
         ctx->retry_after = ngx_http_deepinfer_queue_delay(&choice);
         di_api_err_set(e, 429, "rate_limit_error", "queue_full", "",
-                       "the model's queue is full: %llu requests are waiting",
+                       "The model's queue is full: %llu requests wait.",
                        (unsigned long long) choice.waiting);
         goto failed;
     }
@@ -158,13 +158,13 @@ ngx_http_deepinfer_dispatch_one(ngx_http_deepinfer_ctx_t *ctx)
     case DI_ELIMIT:
         di_api_err_set(e, 400, "invalid_request_error",
                        "context_length_exceeded", "messages",
-                       "a prompt of %zu tokens is too long",
+                       "A prompt of %zu tokens is too long.",
                        ctx->prepare.n_ids);
         goto failed;
 
     default:
         di_api_err_set(e, 500, "server_error", "", "",
-                       "the request could not be given to an engine");
+                       "The request could not be given to an engine.");
         goto failed;
     }
 
@@ -363,7 +363,8 @@ ngx_http_deepinfer_drain_queue(ngx_queue_t *queue)
         if (!ctx->done) {
             ctx->retry_after = NGX_HTTP_DEEPINFER_RETRY_AFTER;
             di_api_err_set(&ctx->prepare.err, 503, "server_error",
-                           "shutting_down", "", "this server is shutting down");
+                           "shutting_down", "",
+                           "The server is shutting down.");
             ngx_http_deepinfer_chat_run(ctx);
         }
 

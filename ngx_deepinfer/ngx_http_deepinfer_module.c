@@ -78,7 +78,7 @@ static ngx_command_t  ngx_http_deepinfer_commands[] = {
       0,
       NULL },
 
-    /* nginx's own "include" is not allowed in a context that it doesn't know */
+    /* nginx's own "include" does not know this context */
 
     { ngx_string("include"),
       NGX_HTTP_DEEPINFER_POOL_CONF|NGX_CONF_TAKE1,

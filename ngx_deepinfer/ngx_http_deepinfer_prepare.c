@@ -65,13 +65,19 @@ ngx_http_deepinfer_prepare(ngx_http_deepinfer_prepare_t *p)
         return;
     }
 
+    /* all that is wanted of the body is in the parsed request now */
+
+    free(p->gathered);
+    p->gathered = NULL;
+
     if (p->tok) {
         ngx_http_deepinfer_encode(p);
         return;
     }
 
     if (di_tok_open(p->pool->vocab, &tok) != DI_OK) {
-        di_api_err_set(&p->err, 500, "server_error", "", "", "out of memory");
+        di_api_err_set(&p->err, 500, "server_error", "", "",
+                       "The server is out of memory.");
         return;
     }
 
@@ -116,7 +122,7 @@ ngx_http_deepinfer_encode(ngx_http_deepinfer_prepare_t *p)
 
     default:
         di_api_err_set(&p->err, 500, "server_error", "", "",
-                       "the prompt could not be encoded: %s", err.text);
+                       "The prompt could not be encoded: %s.", err.text);
     }
 
     p->ids = NULL;
@@ -166,7 +172,7 @@ ngx_http_deepinfer_body(ngx_http_deepinfer_prepare_t *p)
 failed:
 
     di_api_err_set(&p->err, 500, "server_error", "", "",
-                   "the request body could not be read");
+                   "The request body could not be read.");
     return NULL;
 }
 

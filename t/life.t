@@ -227,7 +227,8 @@ up(3);
 # ------------------------------------------------------------- long bodies --
 
 for my $size (100_000, 1_000_000, 9_000_000) {
-    my $body = encode_json(script("\@\@say ok\n" . 'long text ' x ($size / 10)));
+    my $body = encode_json(script("\@\@say ok\n"
+                                  . 'long text ' x ($size / 10)));
     my $r = http_post($port, $chat, $body);
 
     is($r->{status}, $size < 1_000_000 ? 200 : 400, "a body of $size bytes")
@@ -263,7 +264,8 @@ SKIP: {
     is(scalar(() = $output =~ /hello/g), 50, 'a stream over HTTP/2');
 
     $from = length $one->log;
-    curl(@h2, '-m', 1, '-o', '/dev/null', '--stderr', '/dev/null', '-d', encode_json(
+    my @quiet = ("-m", 1, "-o", "/dev/null", "--stderr", "/dev/null");
+    curl(@h2, @quiet, "-d", encode_json(
         script("\@\@every 5\n\@\@repeat 5000 hello", stream => \1)));
     ok(engine_logs($one, $from, qr/cancel/), 'a reset over HTTP/2 cancels');
 

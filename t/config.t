@@ -1,0 +1,133 @@
+# Configurations that must stop `nginx -t`, each with file, line and reason.
+
+use strict;
+use warnings;
+
+use DI::Engine qw(echo);
+use DI::Nginx;
+use DI::Proc;
+use Test::More;
+
+my $model = $ENV{TEST_NGINX_DEEPINFER_MODEL};
+my $engine = 'engine unix:' . DI::Engine->nth(1)->socket_path . ';';
+my $nginx = DI::Nginx->start(server => '');
+my $root = $nginx->root;
+
+DI::Proc::spew("$root/text", 'this is not a model');
+DI::Proc::spew("$root/extra.conf", "alias included;\n");
+
+# What nginx -t says of a configuration; (exit status, output).
+sub try_conf {
+    my ($http, $server) = @_;
+
+    $nginx->configure(http => $http, server => $server // '');
+    my $status = $nginx->command('-t');
+    return ($status, DI::Proc::slurp("$root/logs/output.txt"));
+}
+
+sub pool {
+    my ($inside, $name) = @_;
+
+    return 'deepinfer_pool ' . ($name // 'one') . " {\n$inside\n}\n";
+}
+
+my $good = pool("model $model; $engine");
+
+my @bad = (
+    ['an unknown pool', $good, 'location / { deepinfer_pass two; }',
+     'unknown pool "two"'],
+    ['a pool after its use', '', 'location / { deepinfer_pass one; }',
+     'unknown pool "one"'],
+    ['an unknown api', $good, 'location / { deepinfer_api chatter; }',
+     'unknown api "chatter"'],
+    ['chat without a pool', $good, 'location / { deepinfer_api chat; }',
+     '"deepinfer_api chat" needs "deepinfer_pass"'],
+    ['a pool twice', $good . $good, '', 'duplicate model name "one"'],
+    ['an alias that is a pool', $good . pool(
+        "model $model; $engine alias one;", 'two'), '',
+     'duplicate model name "one"'],
+    ['an alias twice', pool("model $model; $engine alias a b a;"), '',
+     'duplicate model name "a"'],
+    ['a name that is no name', pool("model $model; $engine", '"a b"'), '',
+     'invalid character in model name "a b"'],
+    ['a name too long', pool("model $model; $engine", 'x' x 96), '',
+     'must have 1 to 95 bytes'],
+    ['no model', pool($engine), '', 'pool "one" has no "model"'],
+    ['two models', pool("model $model; model $model; $engine"), '',
+     '"model" directive is duplicate'],
+    ['no engine', pool("model $model;"), '', 'pool "one" has no "engine"'],
+    ['a model that is not there', pool("model /nowhere/x; $engine"), '',
+     'model "/nowhere/x" of pool "one" cannot be read'],
+    ['a model that is none', pool("model $root/text; $engine"), '',
+     'cannot be used: '],
+    ['an unknown dialect', pool("model $model; $engine dialect klingon;"),
+     '', 'klingon'],
+    ['an engine over TCP', pool("model $model; engine 127.0.0.1:1;"), '',
+     'invalid engine "127.0.0.1:1"'],
+    ['an engine without a path', pool("model $model; engine unix:;"), '',
+     'invalid engine "unix:"'],
+    ['an engine twice', pool("model $model; $engine $engine"), '',
+     'duplicate engine'],
+    ['a socket path too long',
+     pool("model $model; engine unix:/" . 'x' x 107 . ';'), '',
+     'too long path'],
+    ['a queue of nothing', pool("model $model; $engine queue 0;"), '',
+     'invalid value "0" in "queue"'],
+    ['a queue of letters', pool("model $model; $engine queue many;"), '',
+     'invalid value "many" in "queue"'],
+    ['an unknown directive in a pool', pool("model $model; $engine gpu 1;"),
+     '', 'unknown directive "gpu"'],
+    ['a pool\'s directive elsewhere', 'queue 5;', '',
+     '"queue" directive is not allowed here'],
+    ['a zone without a size', 'deepinfer_zone di;' . $good, '',
+     'invalid zone "di"'],
+    ['a zone too small', 'deepinfer_zone di:8k;' . $good, '', 'is too small'],
+    ['two zones', 'deepinfer_zone a:1m; deepinfer_zone b:1m;' . $good, '',
+     '"deepinfer_zone" directive is duplicate'],
+    ['an unknown thread pool', $good,
+     'location / { deepinfer_pass one; deepinfer_thread_pool many; }',
+     'unknown thread pool "many"'],
+    ['threads that are off, of a size', $good,
+     'location / { deepinfer_pass one; deepinfer_thread_pool off 1k; }',
+     'has a size although it is "off"'],
+    ['a ping without a unit', $good, 'deepinfer_ping often;',
+     '"deepinfer_ping" directive invalid value'],
+    ['two passes', $good,
+     'location / { deepinfer_pass one; deepinfer_pass one; }',
+     '"deepinfer_pass" directive is duplicate'],
+);
+
+for my $case (@bad) {
+    my ($name, $http, $server, $reason) = @$case;
+    my ($status, $output) = try_conf($http, $server);
+
+    is($status, 1, "$name: refused");
+    like($output, qr/\[emerg\].*\Q$reason\E.* in \S+:\d+$/m,
+         "$name: with the reason");
+}
+
+my ($status, $output) = try_conf(<<"END", <<'END2');
+    deepinfer_zone di:1m;
+    deepinfer_pool one {
+        model $model;
+        $engine
+        alias a b;
+        include $root/extra.conf;
+        queue 10;
+        dialect chatml;
+    }
+    deepinfer_ping 10s;
+    deepinfer_buffer_size 32k;
+    deepinfer_ignore_client_abort off;
+END
+    location /a { deepinfer_pass one; deepinfer_api chat; }
+    location /b { deepinfer_pass $arg_pool; deepinfer_thread_pool off; }
+    location /c { deepinfer_pass included; deepinfer_thread_pool default 1m; }
+    location /d { deepinfer_api models; }
+    location /e { deepinfer_api health; limit_except GET { deny all; } }
+    location /f { deepinfer_api metrics; }
+    location @g { deepinfer_error; }
+END2
+is($status, 0, 'all directives together') or diag $output;
+
+done_testing();
