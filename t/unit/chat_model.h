@@ -182,6 +182,26 @@ typedef struct {
     const char   *broken;        /* first violation, or NULL                */
 } seen_t;
 
+/* Forget all, without touching the texts' bytes. */
+static inline void
+seen_reset(seen_t *s)
+{
+    seen_choice_t *c;
+    size_t         n = sizeof(s->choices) / sizeof(s->choices[0]);
+
+    for (c = s->choices; c < s->choices + n; c++) {
+        c->text.len = c->bytes.len = c->entries = 0;
+        c->roles = c->finishes = 0;
+        c->reason[0] = '\0';
+        c->disorder = false;
+    }
+
+    s->chunks = s->usages = s->usage_nulls = 0;
+    s->prompt = s->completion = s->total = s->cached = 0;
+    s->done = false;
+    s->broken = NULL;
+}
+
 static inline void
 seen_entries(const json_t *logprobs, seen_choice_t *c)
 {

@@ -125,7 +125,7 @@ shown(run_t *r)
 {
     static seen_t s;
 
-    memset(&s, 0, sizeof(s));
+    seen_reset(&s);
     seen_stream(r->sse.data, r->sse.len, &s);
     CHECK(s.broken == NULL);
     CHECK(!s.choices[0].disorder);
@@ -562,7 +562,7 @@ feed(run_t *r, const case_t *c, size_t from, const di_str_t *stops,
         if (met && r->stopped)
             ready = cut;
 
-        memset(&s, 0, sizeof(s));
+        seen_reset(&s);
         seen_stream(r->sse.data, r->sse.len, &s);
         want.len = 0;
         model_decode(c->bytes.data, ready, &want);
@@ -614,7 +614,7 @@ check_random_case(void)
         CHECK(r.stopped == met);
         run_finish(&r, 0, DI_CHAT_LENGTH);
 
-        memset(&s[form], 0, sizeof(s[form]));
+        seen_reset(&s[form]);
         if (form == 0) {
             seen_stream(r.sse.data, r.sse.len, &s[0]);
             CHECK_EQ_INT(s[0].choices[0].finishes, 1);

@@ -4,8 +4,8 @@
  *
  * Reading.  jansson is this project's JSON library; request bodies alone have
  * a reader of their own, for two reasons that were measured or follow from
- * its interface: a 330 KB string takes jansson about 3 ms, an event loop's
- * whole share three times over (here about 0.1 ms), and jansson cannot keep
+ * its interface: a 330 KB string takes jansson 3 to 10 ms, an event loop's
+ * whole share several times over (here 0.1 to 0.2), and jansson cannot keep
  * every fact a request may hold (integers from 2^63 to 2^64-1, which are valid
  * seeds; the place of a value for the error text).  The unit test and the
  * fuzz target hold this reader against jansson.

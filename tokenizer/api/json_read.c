@@ -104,35 +104,79 @@ di_json_quote(di_str_t s, char out[DI_JSON_QUOTE])
 
 /* ---------------------------------------------------------------- strings */
 
-/* True if one of the eight bytes ends a run: a control, a quote, a backslash
- * or a byte of a multi-byte character.  With the last kind ruled out the
- * other tests see bytes below 0x80 only, where the borrow of each subtraction
- * stays within its byte. */
-static bool
-eight_have_work(const char *p)
+/* The bytes at p that a run of plain ones stops at, by their high bits: of a
+ * control, a quote, a backslash or a multi-byte character.  Every subtraction
+ * is from a byte with its high bit set and takes less than that, so none
+ * borrows from its neighbour. */
+static uint64_t
+eight_bytes(const char *p)
 {
     const uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
     uint64_t       w;
 
     memcpy(&w, p, 8);
-    if ((w & high) != 0)
-        return true;
 
-    return ((((w | high) - ones * 0x20) & high) != high)
-           || ((((w ^ ones * '"') | high) - ones) & high) != high
-           || ((((w ^ ones * '\\') | high) - ones) & high) != high;
+    return (w | ~((w | high) - ones * 0x20)
+              | ~(((w ^ ones * '"') | high) - ones)
+              | ~(((w ^ ones * '\\') | high) - ones)) & high;
+}
+
+/* Index of the first byte in memory that a mask of high bits has. */
+static size_t
+first_byte(uint64_t mask)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    return (size_t) __builtin_ctzll(mask) / 8;
+#else
+    return (size_t) __builtin_clzll(mask) / 8;
+#endif
+}
+
+/* Skip well-formed multi-byte characters.  Those of three bytes whose second
+ * one may be any continuation are most of what is written in Han, kana and
+ * Hangul, and are looked at first. */
+static char *
+skip_high(const reader_t *r, char *p, bool *bad)
+{
+    unsigned char *u = (unsigned char *) p;
+    size_t         n;
+
+    while (*u >= 0x80) {
+        if ((*u & 0xf0) == 0xe0 && *u != 0xe0 && *u != 0xed
+            && (u[1] & 0xc0) == 0x80 && (u[2] & 0xc0) == 0x80)
+        {
+            u += 3;
+            continue;
+        }
+
+        if (di_utf8_step((char *) u, (size_t) (r->end - (char *) u), &n)
+            != DI_UTF8_OK)
+        {
+            *bad = true;
+            break;
+        }
+        u += n;
+    }
+
+    return (char *) u;
 }
 
 /* First byte at or after p that ends a run.  *bad: it is ill-formed UTF-8. */
 static char *
-run_end(reader_t *r, char *p, bool *bad)
+run_end(const reader_t *r, char *p, bool *bad)
 {
-    size_t        n;
+    uint64_t      mask;
     unsigned char c;
 
     for ( ;; ) {
-        while (r->end - p >= 8 && !eight_have_work(p))
+        while (r->end - p >= 8) {
+            mask = eight_bytes(p);
+            if (mask != 0) {
+                p += first_byte(mask);
+                break;
+            }
             p += 8;
+        }
 
         c = (unsigned char) *p;
         if (c < 0x20 || c == '"' || c == '\\')
@@ -143,13 +187,9 @@ run_end(reader_t *r, char *p, bool *bad)
             continue;
         }
 
-        do {
-            if (di_utf8_step(p, (size_t) (r->end - p), &n) != DI_UTF8_OK) {
-                *bad = true;
-                return p;
-            }
-            p += n;
-        } while ((unsigned char) *p >= 0x80);
+        p = skip_high(r, p, bad);
+        if (*bad)
+            return p;
     }
 }
 
