@@ -10,19 +10,16 @@
  * ignored and its name kept for the log.  null means absent everywhere.
  *
  * Where this API leaves a choice:
- * - text parts of one message are joined with two newlines;
  * - up to 16 stop strings (OpenAI documents 4);
- * - both max_tokens and max_completion_tokens may be given if they agree;
- * - an assistant message without content but with `refusal` has that as its
- *   content: it is what the assistant said;
- * - `name` of a message is taken; dialects without a spelling for it leave it
- *   out, as the models' own templates do.
+ * - both max_tokens and max_completion_tokens may be given if they agree.
+ *
+ * chat_messages.c reads the messages.
  *
  * All memory is the request's arena; only the list of ignored names is a
  * buffer of its own.
  */
 
-#include "field.h"
+#include "chat_parse.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -32,42 +29,20 @@
 #define MESSAGES_DEFAULT  4096
 #define IGNORED_MAX       512    /* bytes of names kept for the log         */
 
-#define NO_TOOLS  "this server does not do tool calls"
-
-struct di_chat_req_s {
-    di_arena_t       arena;      /* holds everything below                  */
-    di_str_t         model;
-    di_msg_t        *msgs;
-    di_conv_t        conv;       /* of msgs                                 */
-    di_chat_params_t params;
-    di_sbuf_t        ignored;    /* names, joined by ", "                   */
-};
-
-typedef struct {
-    di_chat_req_t   *req;
-    di_chat_limits_t limits;     /* defaults filled in                      */
-    di_api_err_t    *e;
-    uint32_t         max_completion_tokens;  /* 0: not given                */
-    bool             has_stream_options;
-    bool             has_top_logprobs;
-    char             path[96];   /* of the field being read                 */
-} parser_t;
-
-typedef int (*field_pt)(parser_t *ps, const di_json_t *v);
+typedef int (*field_pt)(di_chat_parser_t *ps, const di_json_t *v);
 
 /* ---------------------------------------------------------------- helpers */
 
-static int
-no_memory(parser_t *ps)
+int
+di_chat_no_memory(di_chat_parser_t *ps)
 {
     di_api_err_set(ps->e, 500, "server_error", "internal_error", NULL,
                    "The server ran out of memory.");
     return DI_ENOMEM;
 }
 
-__attribute__((format(printf, 2, 3)))
-static const char *
-path(parser_t *ps, const char *fmt, ...)
+const char *
+di_chat_path(di_chat_parser_t *ps, const char *fmt, ...)
 {
     va_list ap;
 
@@ -77,9 +52,9 @@ path(parser_t *ps, const char *fmt, ...)
     return ps->path;
 }
 
-/* Keep the name of an unknown field, once; prefix says where it stood. */
-static void
-note_ignored(parser_t *ps, const char *prefix, const di_json_t *v)
+void
+di_chat_note_ignored(di_chat_parser_t *ps, const char *prefix,
+                     const di_json_t *v)
 {
     di_sbuf_t *b = &ps->req->ignored;
     char       key[DI_JSON_QUOTE], name[DI_JSON_QUOTE + 32];
@@ -98,7 +73,7 @@ note_ignored(parser_t *ps, const char *prefix, const di_json_t *v)
 }
 
 static int
-unsupported_value(parser_t *ps, const char *at, const di_str_t *value,
+unsupported_value(di_chat_parser_t *ps, const char *at, const di_str_t *value,
                   const char *supported)
 {
     char quoted[DI_JSON_QUOTE];
@@ -109,304 +84,10 @@ unsupported_value(parser_t *ps, const char *at, const di_str_t *value,
                             at, quoted, supported);
 }
 
-/* --------------------------------------------------------- content parts */
-
-/* Why a part that carries no text can't be read, or NULL. */
-static const char *
-part_refusal(const di_str_t *type)
-{
-    if (di_json_is(type, "image_url") || di_json_is(type, "image"))
-        return "the model has no vision";
-
-    if (di_json_is(type, "input_audio"))
-        return "the model has no audio input";
-
-    if (di_json_is(type, "file"))
-        return "the model reads no files";
-
-    return NULL;
-}
-
-/* Text of messages[i].content[j]; only an assistant has refusal parts. */
-static int
-part_text(parser_t *ps, const di_json_t *v, size_t i, size_t j, di_role_t role,
-          di_str_t *text)
-{
-    const di_json_t *type, *member, *m;
-    const char      *why, *name = "text";
-    di_str_t         kind;
-    char             quoted[DI_JSON_QUOTE];
-    int              rc;
-
-    rc = di_field_object(v, path(ps, "messages[%zu].content[%zu]", i, j),
-                         ps->e);
-    if (rc != DI_OK)
-        return rc;
-
-    path(ps, "messages[%zu].content[%zu].type", i, j);
-    type = di_json_get(v, "type");
-    if (type == NULL)
-        return di_field_missing(ps->path, ps->e);
-
-    rc = di_field_str(type, ps->path, &kind, ps->e);
-    if (rc != DI_OK)
-        return rc;
-
-    if (role == DI_ROLE_ASSISTANT && di_json_is(&kind, "refusal")) {
-        name = "refusal";
-
-    } else if (!di_json_is(&kind, "text")) {
-        why = part_refusal(&kind);
-        if (why != NULL) {
-            path(ps, "messages[%zu].content[%zu]", i, j);
-            return di_field_invalid(ps->e, ps->path, "unsupported_content",
-                                    "'%s' is a part of type '%.*s': %s.",
-                                    ps->path, (int) kind.len, kind.data, why);
-        }
-
-        di_json_quote(kind, quoted);
-        return di_field_invalid(ps->e, ps->path, "invalid_value",
-                                "Invalid value: '%s' is '%s', supported:"
-                                " 'text'.", ps->path, quoted);
-    }
-
-    path(ps, "messages[%zu].content[%zu].%s", i, j, name);
-    member = di_json_get(v, name);
-    if (member == NULL)
-        return di_field_missing(ps->path, ps->e);
-
-    for (m = v->v.list.first; m != NULL; m = m->next) {
-        if (m != member && m != type)
-            note_ignored(ps, "messages[].content[].", m);
-    }
-
-    return di_field_str(member, ps->path, text, ps->e);
-}
-
-/* A list of parts: their texts, joined with two newlines. */
-static int
-content_parts(parser_t *ps, const di_json_t *v, size_t i, di_role_t role,
-              di_str_t *content)
-{
-    const di_json_t *part;
-    di_str_t        *texts;
-    size_t           n = v->v.list.n, j = 0, len = 0;
-    char            *p;
-    int              rc;
-
-    if (n == 0)
-        return di_field_invalid(ps->e, ps->path, "empty_array",
-                                "Invalid '%s': empty array. Expected an array"
-                                " with minimum length 1.", ps->path);
-
-    texts = di_arena_calloc(&ps->req->arena, n, sizeof(*texts));
-    if (texts == NULL)
-        return no_memory(ps);
-
-    for (part = v->v.list.first; part != NULL; part = part->next) {
-        rc = part_text(ps, part, i, j, role, &texts[j]);
-        if (rc != DI_OK)
-            return rc;
-        len += texts[j++].len + 2;
-    }
-
-    if (n == 1) {
-        *content = texts[0];
-        return DI_OK;
-    }
-
-    p = di_arena_alloc(&ps->req->arena, len);
-    if (p == NULL)
-        return no_memory(ps);
-
-    content->data = p;
-    for (j = 0; j < n; j++) {
-        if (j > 0) {
-            *p++ = '\n';
-            *p++ = '\n';
-        }
-        if (texts[j].len != 0)
-            memcpy(p, texts[j].data, texts[j].len);
-        p += texts[j].len;
-    }
-
-    content->len = (size_t) (p - content->data);
-    return DI_OK;
-}
-
-/* --------------------------------------------------------------- messages */
-
-static int
-message_role(parser_t *ps, const di_json_t *v, size_t i, di_role_t *role)
-{
-    static const char *const names[] = {
-        [DI_ROLE_SYSTEM] = "system", [DI_ROLE_DEVELOPER] = "developer",
-        [DI_ROLE_USER] = "user", [DI_ROLE_ASSISTANT] = "assistant",
-        [DI_ROLE_TOOL] = "tool",
-    };
-    const di_json_t *member = di_json_get(v, "role");
-    di_str_t         s;
-    size_t           k;
-    char             quoted[DI_JSON_QUOTE];
-    int              rc;
-
-    path(ps, "messages[%zu].role", i);
-    if (member == NULL || member->type == DI_JSON_NULL)
-        return di_field_missing(ps->path, ps->e);
-
-    rc = di_field_str(member, ps->path, &s, ps->e);
-    if (rc != DI_OK)
-        return rc;
-
-    for (k = 0; k < sizeof(names) / sizeof(names[0]); k++) {
-        if (di_json_is(&s, names[k])) {
-            *role = (di_role_t) k;
-            return DI_OK;
-        }
-    }
-
-    if (di_json_is(&s, "function"))
-        return di_field_refuse(ps->path, NO_TOOLS, ps->e);
-
-    di_json_quote(s, quoted);
-    return di_field_invalid(ps->e, ps->path, "invalid_value",
-                            "Invalid value: '%s'. Supported values are:"
-                            " 'system', 'developer', 'user', 'assistant' and"
-                            " 'tool'.", quoted);
-}
-
-static int
-message_content(parser_t *ps, const di_json_t *v, size_t i, di_msg_t *m)
-{
-    path(ps, "messages[%zu].content", i);
-
-    if (v->type == DI_JSON_STRING) {
-        m->content = v->v.str;
-        return DI_OK;
-    }
-
-    if (v->type == DI_JSON_ARRAY)
-        return content_parts(ps, v, i, m->role, &m->content);
-
-    return di_field_type(v, ps->path, "a string or an array of content parts",
-                         ps->e);
-}
-
-/* Fields of a message other than role and content. */
-static int
-message_field(parser_t *ps, const di_json_t *v, size_t i, di_msg_t *m,
-              di_str_t *refusal)
-{
-    const di_str_t *key = &v->key;
-    bool            assistant = m->role == DI_ROLE_ASSISTANT;
-    di_str_t        s;
-
-    if (di_json_is(key, "name"))
-        return di_field_str(v, path(ps, "messages[%zu].name", i), &m->name,
-                            ps->e);
-
-    if (di_json_is(key, "tool_call_id") && m->role == DI_ROLE_TOOL)
-        return di_field_str(v, path(ps, "messages[%zu].tool_call_id", i), &s,
-                            ps->e);
-
-    if (assistant && di_json_is(key, "refusal"))
-        return di_field_str(v, path(ps, "messages[%zu].refusal", i), refusal,
-                            ps->e);
-
-    if (assistant && di_json_is(key, "tool_calls"))
-        return di_field_refuse(path(ps, "messages[%zu].tool_calls", i),
-                               NO_TOOLS, ps->e);
-
-    if (assistant && di_json_is(key, "function_call"))
-        return di_field_refuse(path(ps, "messages[%zu].function_call", i),
-                               NO_TOOLS, ps->e);
-
-    if (assistant && di_json_is(key, "audio"))
-        return di_field_refuse(path(ps, "messages[%zu].audio", i),
-                               "the model has no audio", ps->e);
-
-    /* Client libraries send an answer back as they got it. */
-    if (!(assistant && di_json_is(key, "annotations")))
-        note_ignored(ps, "messages[].", v);
-
-    return DI_OK;
-}
-
-static int
-message(parser_t *ps, const di_json_t *v, size_t i, di_msg_t *m)
-{
-    const di_json_t *f;
-    di_str_t         refusal = { NULL, 0 };
-    int              rc;
-
-    rc = di_field_object(v, path(ps, "messages[%zu]", i), ps->e);
-    if (rc != DI_OK)
-        return rc;
-
-    rc = message_role(ps, v, i, &m->role);
-
-    for (f = v->v.list.first; f != NULL && rc == DI_OK; f = f->next) {
-        if (f->type == DI_JSON_NULL || di_json_is(&f->key, "role"))
-            continue;
-
-        rc = di_json_is(&f->key, "content")
-             ? message_content(ps, f, i, m)
-             : message_field(ps, f, i, m, &refusal);
-    }
-
-    if (rc != DI_OK)
-        return rc;
-
-    if (m->content.data == NULL)
-        m->content = refusal;
-
-    if (m->content.data == NULL)
-        return di_field_missing(path(ps, "messages[%zu].content", i), ps->e);
-
-    if (m->role == DI_ROLE_TOOL && di_json_get(v, "tool_call_id") == NULL)
-        return di_field_missing(path(ps, "messages[%zu].tool_call_id", i),
-                                ps->e);
-
-    return DI_OK;
-}
-
-static int
-messages(parser_t *ps, const di_json_t *v)
-{
-    di_chat_req_t   *req = ps->req;
-    const di_json_t *m;
-    size_t           i = 0;
-    int              rc;
-
-    rc = di_field_array(v, "messages", ps->limits.messages, ps->e);
-    if (rc != DI_OK)
-        return rc;
-
-    if (v->v.list.n == 0)
-        return di_field_invalid(ps->e, "messages", "empty_array",
-                                "Invalid 'messages': empty array. Expected an"
-                                " array with minimum length 1.");
-
-    req->msgs = di_arena_calloc(&req->arena, v->v.list.n, sizeof(*req->msgs));
-    if (req->msgs == NULL)
-        return no_memory(ps);
-
-    for (m = v->v.list.first; m != NULL; m = m->next, i++) {
-        rc = message(ps, m, i, &req->msgs[i]);
-        if (rc != DI_OK)
-            return rc;
-    }
-
-    req->conv.msgs = req->msgs;
-    req->conv.n_msgs = i;
-    req->conv.open_assistant = true;
-    return DI_OK;
-}
-
 /* -------------------------------------------------------- honoured fields */
 
 static int
-model(parser_t *ps, const di_json_t *v)
+model(di_chat_parser_t *ps, const di_json_t *v)
 {
     int rc = di_field_str(v, "model", &ps->req->model, ps->e);
 
@@ -417,21 +98,21 @@ model(parser_t *ps, const di_json_t *v)
 }
 
 static int
-temperature(parser_t *ps, const di_json_t *v)
+temperature(di_chat_parser_t *ps, const di_json_t *v)
 {
     return di_field_real(v, "temperature", 0, false, 2,
                          &ps->req->params.temperature, ps->e);
 }
 
 static int
-top_p(parser_t *ps, const di_json_t *v)
+top_p(di_chat_parser_t *ps, const di_json_t *v)
 {
     return di_field_real(v, "top_p", 0, true, 1, &ps->req->params.top_p,
                          ps->e);
 }
 
 static int
-min_p(parser_t *ps, const di_json_t *v)
+min_p(di_chat_parser_t *ps, const di_json_t *v)
 {
     return di_field_real(v, "min_p", 0, false, 1, &ps->req->params.min_p,
                          ps->e);
@@ -439,7 +120,7 @@ min_p(parser_t *ps, const di_json_t *v)
 
 /* -1 is vLLM's way to say "off". */
 static int
-top_k(parser_t *ps, const di_json_t *v)
+top_k(di_chat_parser_t *ps, const di_json_t *v)
 {
     int64_t k;
     int     rc = di_field_int(v, "top_k", -1, INT32_MAX, &k, ps->e);
@@ -450,74 +131,74 @@ top_k(parser_t *ps, const di_json_t *v)
 }
 
 static int
-presence_penalty(parser_t *ps, const di_json_t *v)
+presence_penalty(di_chat_parser_t *ps, const di_json_t *v)
 {
     return di_field_real(v, "presence_penalty", -2, false, 2,
                          &ps->req->params.presence_penalty, ps->e);
 }
 
 static int
-frequency_penalty(parser_t *ps, const di_json_t *v)
+frequency_penalty(di_chat_parser_t *ps, const di_json_t *v)
 {
     return di_field_real(v, "frequency_penalty", -2, false, 2,
                          &ps->req->params.frequency_penalty, ps->e);
 }
 
 static int
-repetition_penalty(parser_t *ps, const di_json_t *v)
+repetition_penalty(di_chat_parser_t *ps, const di_json_t *v)
 {
     return di_field_real(v, "repetition_penalty", 0, true, 10,
                          &ps->req->params.repetition_penalty, ps->e);
 }
 
 static int
-seed(parser_t *ps, const di_json_t *v)
+seed(di_chat_parser_t *ps, const di_json_t *v)
 {
     ps->req->params.has_seed = true;
     return di_field_seed(v, "seed", &ps->req->params.seed, ps->e);
 }
 
 static int
-n_choices(parser_t *ps, const di_json_t *v)
+n_choices(di_chat_parser_t *ps, const di_json_t *v)
 {
     return di_field_u32(v, "n", 1, DI_CHAT_N_MAX, &ps->req->params.n, ps->e);
 }
 
 static int
-max_tokens(parser_t *ps, const di_json_t *v)
+max_tokens(di_chat_parser_t *ps, const di_json_t *v)
 {
     return di_field_u32(v, "max_tokens", 1, UINT32_MAX,
                         &ps->req->params.max_tokens, ps->e);
 }
 
 static int
-max_completion_tokens(parser_t *ps, const di_json_t *v)
+max_completion_tokens(di_chat_parser_t *ps, const di_json_t *v)
 {
     return di_field_u32(v, "max_completion_tokens", 1, UINT32_MAX,
                         &ps->max_completion_tokens, ps->e);
 }
 
 static int
-min_tokens(parser_t *ps, const di_json_t *v)
+min_tokens(di_chat_parser_t *ps, const di_json_t *v)
 {
     return di_field_u32(v, "min_tokens", 0, UINT32_MAX,
                         &ps->req->params.min_tokens, ps->e);
 }
 
 static int
-ignore_eos(parser_t *ps, const di_json_t *v)
+ignore_eos(di_chat_parser_t *ps, const di_json_t *v)
 {
     return di_field_bool(v, "ignore_eos", &ps->req->params.ignore_eos, ps->e);
 }
 
 static int
-logprobs(parser_t *ps, const di_json_t *v)
+logprobs(di_chat_parser_t *ps, const di_json_t *v)
 {
     return di_field_bool(v, "logprobs", &ps->req->params.logprobs, ps->e);
 }
 
 static int
-top_logprobs(parser_t *ps, const di_json_t *v)
+top_logprobs(di_chat_parser_t *ps, const di_json_t *v)
 {
     ps->has_top_logprobs = true;
     return di_field_u32(v, "top_logprobs", 0, DI_CHAT_TOP_LOGPROBS_MAX,
@@ -525,7 +206,7 @@ top_logprobs(parser_t *ps, const di_json_t *v)
 }
 
 static int
-stream(parser_t *ps, const di_json_t *v)
+stream(di_chat_parser_t *ps, const di_json_t *v)
 {
     return di_field_bool(v, "stream", &ps->req->params.stream, ps->e);
 }
@@ -533,7 +214,7 @@ stream(parser_t *ps, const di_json_t *v)
 /* include_obfuscation pads events against traffic analysis; events are never
  * padded here, and the answer is the same either way. */
 static int
-stream_options(parser_t *ps, const di_json_t *v)
+stream_options(di_chat_parser_t *ps, const di_json_t *v)
 {
     const di_json_t *m;
     bool             ignored;
@@ -558,14 +239,14 @@ stream_options(parser_t *ps, const di_json_t *v)
                                &ignored, ps->e);
 
         else
-            note_ignored(ps, "stream_options.", m);
+            di_chat_note_ignored(ps, "stream_options.", m);
     }
 
     return rc;
 }
 
 static int
-stop_string(parser_t *ps, const di_json_t *v, di_str_t *out)
+stop_string(di_chat_parser_t *ps, const di_json_t *v, di_str_t *out)
 {
     int rc = di_field_str(v, ps->path, out, ps->e);
 
@@ -584,7 +265,7 @@ stop_string(parser_t *ps, const di_json_t *v, di_str_t *out)
 }
 
 static int
-stop(parser_t *ps, const di_json_t *v)
+stop(di_chat_parser_t *ps, const di_json_t *v)
 {
     const di_json_t *m;
     di_str_t        *list;
@@ -604,18 +285,18 @@ stop(parser_t *ps, const di_json_t *v)
 
     list = di_arena_calloc(&ps->req->arena, n, sizeof(*list));
     if (list == NULL)
-        return no_memory(ps);
+        return di_chat_no_memory(ps);
 
     ps->req->params.stop = list;
     ps->req->params.n_stop = n;
 
     if (v->type == DI_JSON_STRING) {
-        path(ps, "stop");
+        di_chat_path(ps, "stop");
         return stop_string(ps, v, list);
     }
 
     for (m = v->v.list.first; m != NULL; m = m->next, i++) {
-        path(ps, "stop[%zu]", i);
+        di_chat_path(ps, "stop[%zu]", i);
         rc = stop_string(ps, m, &list[i]);
         if (rc != DI_OK)
             return rc;
@@ -625,7 +306,7 @@ stop(parser_t *ps, const di_json_t *v)
 }
 
 static int
-stop_token_ids(parser_t *ps, const di_json_t *v)
+stop_token_ids(di_chat_parser_t *ps, const di_json_t *v)
 {
     const di_json_t *m;
     int32_t         *ids;
@@ -639,13 +320,13 @@ stop_token_ids(parser_t *ps, const di_json_t *v)
 
     ids = di_arena_calloc(&ps->req->arena, v->v.list.n, sizeof(*ids));
     if (ids == NULL)
-        return no_memory(ps);
+        return di_chat_no_memory(ps);
 
     ps->req->params.stop_ids = ids;
     ps->req->params.n_stop_ids = v->v.list.n;
 
     for (m = v->v.list.first; m != NULL; m = m->next, i++) {
-        path(ps, "stop_token_ids[%zu]", i);
+        di_chat_path(ps, "stop_token_ids[%zu]", i);
         rc = di_field_int(m, ps->path, 0, (int64_t) ps->limits.vocab - 1, &id,
                           ps->e);
         if (rc != DI_OK)
@@ -676,7 +357,7 @@ bias_id(const di_str_t *key)
 }
 
 static int
-logit_bias(parser_t *ps, const di_json_t *v)
+logit_bias(di_chat_parser_t *ps, const di_json_t *v)
 {
     struct di_chat_bias_s *bias;
     const di_json_t       *m;
@@ -698,7 +379,7 @@ logit_bias(parser_t *ps, const di_json_t *v)
 
     bias = di_arena_calloc(&ps->req->arena, v->v.list.n, sizeof(*bias));
     if (bias == NULL)
-        return no_memory(ps);
+        return di_chat_no_memory(ps);
 
     for (m = v->v.list.first; m != NULL; m = m->next, i++) {
         id = bias_id(&m->key);
@@ -710,8 +391,8 @@ logit_bias(parser_t *ps, const di_json_t *v)
                                     " a token id below %u.", quoted,
                                     (unsigned) ps->limits.vocab);
 
-        rc = di_field_real(m, path(ps, "logit_bias.%s", quoted), -100, false,
-                           100, &d, ps->e);
+        di_chat_path(ps, "logit_bias.%s", quoted);
+        rc = di_field_real(m, ps->path, -100, false, 100, &d, ps->e);
         if (rc != DI_OK)
             return rc;
 
@@ -727,7 +408,7 @@ logit_bias(parser_t *ps, const di_json_t *v)
 /* ------------------------------------- accepted, or refused for its value */
 
 static int
-any_string(parser_t *ps, const di_json_t *v)
+any_string(di_chat_parser_t *ps, const di_json_t *v)
 {
     di_str_t s;
 
@@ -735,7 +416,7 @@ any_string(parser_t *ps, const di_json_t *v)
 }
 
 static int
-any_bool(parser_t *ps, const di_json_t *v)
+any_bool(di_chat_parser_t *ps, const di_json_t *v)
 {
     bool b;
 
@@ -743,13 +424,13 @@ any_bool(parser_t *ps, const di_json_t *v)
 }
 
 static int
-any_object(parser_t *ps, const di_json_t *v)
+any_object(di_chat_parser_t *ps, const di_json_t *v)
 {
     return di_field_object(v, ps->path, ps->e);
 }
 
 static int
-store(parser_t *ps, const di_json_t *v)
+store(di_chat_parser_t *ps, const di_json_t *v)
 {
     bool b;
     int  rc = di_field_bool(v, "store", &b, ps->e);
@@ -761,7 +442,7 @@ store(parser_t *ps, const di_json_t *v)
 
 /* A string that must be one of two. */
 static int
-one_of(parser_t *ps, const di_json_t *v, const char *a, const char *b,
+one_of(di_chat_parser_t *ps, const di_json_t *v, const char *a, const char *b,
        const char *supported)
 {
     di_str_t s;
@@ -773,19 +454,19 @@ one_of(parser_t *ps, const di_json_t *v, const char *a, const char *b,
 }
 
 static int
-service_tier(parser_t *ps, const di_json_t *v)
+service_tier(di_chat_parser_t *ps, const di_json_t *v)
 {
     return one_of(ps, v, "auto", "default", "'auto' and 'default'");
 }
 
 static int
-verbosity(parser_t *ps, const di_json_t *v)
+verbosity(di_chat_parser_t *ps, const di_json_t *v)
 {
     return one_of(ps, v, "medium", "medium", "'medium'");
 }
 
 static int
-reasoning_effort(parser_t *ps, const di_json_t *v)
+reasoning_effort(di_chat_parser_t *ps, const di_json_t *v)
 {
     return one_of(ps, v, "none", "none",
                   "'none', as the model has no reasoning mode");
@@ -793,32 +474,33 @@ reasoning_effort(parser_t *ps, const di_json_t *v)
 
 /* tools and functions: an empty list offers nothing. */
 static int
-no_tools(parser_t *ps, const di_json_t *v)
+no_tools(di_chat_parser_t *ps, const di_json_t *v)
 {
     if (v->type != DI_JSON_ARRAY)
         return di_field_type(v, ps->path, "an array", ps->e);
 
     if (v->v.list.n > 0)
-        return di_field_refuse(ps->path, NO_TOOLS, ps->e);
+        return di_field_refuse(ps->path, DI_CHAT_NO_TOOLS, ps->e);
 
     return DI_OK;
 }
 
 /* tool_choice and function_call: without tools nothing can be forced. */
 static int
-no_choice(parser_t *ps, const di_json_t *v)
+no_choice(di_chat_parser_t *ps, const di_json_t *v)
 {
     if (v->type == DI_JSON_OBJECT)
-        return di_field_refuse(ps->path, NO_TOOLS, ps->e);
+        return di_field_refuse(ps->path, DI_CHAT_NO_TOOLS, ps->e);
 
     if (v->type != DI_JSON_STRING)
         return di_field_type(v, ps->path, "a string or an object", ps->e);
 
-    return one_of(ps, v, "none", "auto", "'none' and 'auto', as " NO_TOOLS);
+    return one_of(ps, v, "none", "auto",
+                  "'none' and 'auto', as " DI_CHAT_NO_TOOLS);
 }
 
 static int
-response_format(parser_t *ps, const di_json_t *v)
+response_format(di_chat_parser_t *ps, const di_json_t *v)
 {
     const di_json_t *type;
     di_str_t         s;
@@ -840,7 +522,7 @@ response_format(parser_t *ps, const di_json_t *v)
 }
 
 static int
-modalities(parser_t *ps, const di_json_t *v)
+modalities(di_chat_parser_t *ps, const di_json_t *v)
 {
     const di_json_t *m;
     size_t           i = 0;
@@ -849,7 +531,7 @@ modalities(parser_t *ps, const di_json_t *v)
     rc = di_field_array(v, "modalities", 2, ps->e);
 
     for (m = v->v.list.first; rc == DI_OK && m != NULL; m = m->next, i++) {
-        path(ps, "modalities[%zu]", i);
+        di_chat_path(ps, "modalities[%zu]", i);
         rc = one_of(ps, m, "text", "text", "'text'");
     }
 
@@ -857,7 +539,7 @@ modalities(parser_t *ps, const di_json_t *v)
 }
 
 static int
-refused(parser_t *ps, const di_json_t *v)
+refused(di_chat_parser_t *ps, const di_json_t *v)
 {
     (void) v;
     return di_field_refuse(ps->path, "the model and this server can't do that",
@@ -871,7 +553,7 @@ static const struct {
     field_pt    read;
 } fields[] = {
     { "model", model },
-    { "messages", messages },
+    { "messages", di_chat_messages },
     { "temperature", temperature },
     { "top_p", top_p },
     { "top_k", top_k },
@@ -916,7 +598,7 @@ static const struct {
 };
 
 static int
-read_fields(parser_t *ps, const di_json_t *root)
+read_fields(di_chat_parser_t *ps, const di_json_t *root)
 {
     const size_t     n = sizeof(fields) / sizeof(fields[0]);
     const di_json_t *m;
@@ -929,14 +611,14 @@ read_fields(parser_t *ps, const di_json_t *root)
         }
 
         if (i == n) {
-            note_ignored(ps, "", m);
+            di_chat_note_ignored(ps, "", m);
             continue;
         }
 
         if (m->type == DI_JSON_NULL)
             continue;
 
-        path(ps, "%s", fields[i].name);
+        di_chat_path(ps, "%s", fields[i].name);
         rc = fields[i].read(ps, m);
         if (rc != DI_OK)
             return rc;
@@ -947,7 +629,7 @@ read_fields(parser_t *ps, const di_json_t *root)
 
 /* What only the whole request can tell. */
 static int
-check_together(parser_t *ps)
+check_together(di_chat_parser_t *ps)
 {
     di_chat_params_t *p = &ps->req->params;
     uint32_t          other = ps->max_completion_tokens;
@@ -990,7 +672,7 @@ check_together(parser_t *ps)
 /* -------------------------------------------------------------- interface */
 
 static int
-read_body(parser_t *ps, const char *body, size_t len)
+read_body(di_chat_parser_t *ps, const char *body, size_t len)
 {
     const di_json_t *root;
     di_json_t       *tree;
@@ -1000,7 +682,7 @@ read_body(parser_t *ps, const char *body, size_t len)
     rc = di_json_read(&ps->req->arena, body, len, ps->limits.depth, &tree,
                       &err);
     if (rc == DI_ENOMEM)
-        return no_memory(ps);
+        return di_chat_no_memory(ps);
 
     if (rc != DI_OK) {
         (void) di_field_invalid(ps->e, NULL, "invalid_json", len == 0
@@ -1016,7 +698,7 @@ read_body(parser_t *ps, const char *body, size_t len)
         rc = check_together(ps);
 
     if (rc == DI_OK && ps->req->ignored.failed)
-        return no_memory(ps);
+        return di_chat_no_memory(ps);
 
     return rc;
 }
@@ -1025,7 +707,7 @@ int
 di_chat_parse(const char *body, size_t len, const di_chat_limits_t *limits,
               di_chat_req_t **req, di_api_err_t *e)
 {
-    parser_t ps = { .e = e };
+    di_chat_parser_t ps = { .e = e };
     int      rc;
 
     if (limits != NULL)
@@ -1039,7 +721,7 @@ di_chat_parse(const char *body, size_t len, const di_chat_limits_t *limits,
 
     ps.req = calloc(1, sizeof(*ps.req));
     if (ps.req == NULL)
-        return no_memory(&ps);
+        return di_chat_no_memory(&ps);
 
     ps.req->params.temperature = 1;
     ps.req->params.top_p = 1;

@@ -11,6 +11,8 @@
 #include <math.h>
 #include <stdarg.h>
 
+#define TWO_63  9223372036854775808.0
+
 int
 di_field_invalid(di_api_err_t *e, const char *path, const char *code,
                  const char *fmt, ...)
@@ -97,7 +99,7 @@ to_integer(const di_json_t *v, int64_t *out)
         if (v->v.d != floor(v->v.d))
             return DI_EINVAL;
 
-        if (v->v.d >= 0x1p63 || v->v.d < -0x1p63) {
+        if (v->v.d >= TWO_63 || v->v.d < -TWO_63) {
             *out = v->v.d > 0 ? INT64_MAX : INT64_MIN;
             return DI_ELIMIT;
         }

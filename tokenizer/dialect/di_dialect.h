@@ -47,8 +47,9 @@ void di_dialect_close(di_dialect_t *dialect);
 const char *di_dialect_name(const di_dialect_t *dialect);
 
 /* Render and encode.  *ids: malloc'ed, returns owned.  limit: at most so many
- * ids (DI_ELIMIT, *n then holds a lower bound).  DI_EINVAL: the conversation
- * can't be spelled (err: why, offset = index of the message). */
+ * ids (DI_ELIMIT, *n then tells how many there would be).  DI_EINVAL: the
+ * conversation can't be spelled (err: why, offset = index of the message,
+ * whose role is at fault). */
 int di_dialect_encode(const di_dialect_t *dialect, di_tok_t *tok,
                       const di_conv_t *conv, size_t limit, int32_t **ids,
                       size_t *n, di_err_t *err);
