@@ -193,16 +193,16 @@ class Bench:
                 p = dict(peers.get((n, 0), {}))
                 p["vllm BF16"] = v.get(f"prefill_{n}")
                 self.t.add(f"prefill {n} tokens, {th} thr", "tokens/s",
-                           mine[n]["prefill_tokens_s"], p)
+                           mine[n]["prefill"]["tokens_per_s"], p)
             p = dict(peers.get((0, 128), {}))
             p["vllm BF16"] = v.get("decode_1")
             bw = self.bandwidth(th)
             bound = bw and bw / d1["weights_bytes"]
             self.t.add(f"decode, batch 1, {th} thr", "tokens/s",
-                       d1["decode_tokens_s"], p, bound)
+                       d1["decode"]["tokens_per_s"], p, bound)
             batched["vllm BF16"] = v.get("decode_16")
             self.t.add(f"decode, batch 16, {th} thr", "tokens/s",
-                       d16["decode_tokens_s"], batched)
+                       d16["decode"]["tokens_per_s"], batched)
 
     def llama_batched(self, threads):
         out = {}
@@ -227,7 +227,8 @@ class Bench:
         time that reading that KV takes."""
         a = self.ours(1, prompt_tokens=16, gen_tokens=64)
         b = self.ours(1, prompt_tokens=2000, gen_tokens=64)
-        grow = 1e3 / b["decode_tokens_s"] - 1e3 / a["decode_tokens_s"]
+        grow = 1e3 * (b["decode"]["step_seconds"]
+                      - a["decode"]["step_seconds"])
         peers = {}
         if self.llama("llama-bench"):
             for q, v in self.llama_bench(1, ["-p", "0", "-n", "64", "-d",
@@ -260,7 +261,7 @@ class Bench:
             return json.loads(run(
                 [self.engine_bin, "bench", "--json", "--model", self.a.model,
                  "--threads", "2", "--prompt-tokens", "16", "--gen-tokens",
-                 "128"]))["decode_tokens_s"]
+                 "128"]))["decode"]["tokens_per_s"]
 
         def theirs():
             r = json.loads(run([self.llama("llama-bench"), "-m",
