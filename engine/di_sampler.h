@@ -56,7 +56,7 @@ typedef struct {
     di_top_logprob_t top[DI_GEN_TOP_LOGPROBS_MAX];  /* best first           */
 } di_sample_out_t;
 
-/* Scratch for rows of `vocab` logits (20 bytes each).  DI_EINVAL,
+/* Scratch for rows of `vocab` logits (28 bytes each).  DI_EINVAL,
  * DI_ENOMEM. */
 int di_sampler_open(uint32_t vocab, di_sampler_t **sampler, di_err_t *err);
 void di_sampler_close(di_sampler_t *sampler);

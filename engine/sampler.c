@@ -8,7 +8,7 @@
  *
  *   1. Ids whose mass is so small that all like them together can't reach
  *      the part that top-p cuts off are out.  Mostly the ids of at least
- *      1/256 of the highest probability are enough already: a few dozen.
+ *      1/128 of the highest probability are enough already: a few dozen.
  *   2. Radix selection over the bits of their logits, 11 at a time, with
  *      counts and masses per bucket, finds the logit at the end and how many
  *      of the ids that have it belong.
@@ -30,7 +30,14 @@
 
 #define ONE_LEVEL       8192    /* fewer ids than this: a lane is one id    */
 #define RADIX           2048u   /* buckets of a level of the selection      */
-#define LIKELY          0x1p-8f /* of the most likely id's probability      */
+#define LIKELY          0x1p-7f /* of the most likely id's probability      */
+#define LESS_LIKELY     0x1p-4f /* of LIKELY, and so on                     */
+
+typedef struct {
+    uint32_t id;
+    uint32_t key;                /* its logit, in integers of like order    */
+    float    e;                  /* its mass                                */
+} kept_t;
 
 struct di_sampler_s {
     const di_row_ops_t *ops;
@@ -39,7 +46,8 @@ struct di_sampler_s {
     float              *row;     /* [vocab] edited logits                   */
     float              *e;       /* [vocab] e^((logit - max) / temperature) */
     uint32_t           *counts;  /* [vocab] of tokens; 0 between calls      */
-    uint32_t           *kept;    /* [vocab] ids that survive, ascending     */
+    uint32_t           *ids;     /* [vocab] found by a pass                 */
+    kept_t             *kept;    /* [vocab] what survives, ids ascending    */
     uint32_t           *lanes;   /* [ONE_LEVEL] sums of weights             */
     uint32_t            bucket_n[RADIX];
     double              bucket_mass[RADIX];
@@ -71,10 +79,11 @@ di_sampler_open(uint32_t vocab, di_sampler_t **out, di_err_t *err)
     s->row = malloc((size_t) vocab * sizeof(float));
     s->e = malloc((size_t) vocab * sizeof(float));
     s->counts = calloc(vocab, sizeof(uint32_t));
-    s->kept = malloc((size_t) vocab * sizeof(uint32_t));
+    s->ids = malloc((size_t) vocab * sizeof(uint32_t));
+    s->kept = malloc((size_t) vocab * sizeof(kept_t));
     s->lanes = malloc(ONE_LEVEL * sizeof(uint32_t));
     if (s->row == NULL || s->e == NULL || s->counts == NULL
-        || s->kept == NULL || s->lanes == NULL)
+        || s->ids == NULL || s->kept == NULL || s->lanes == NULL)
         goto nomem;
     *out = s;
     return DI_OK;
@@ -92,6 +101,7 @@ di_sampler_close(di_sampler_t *s)
         return;
     free(s->lanes);
     free(s->kept);
+    free(s->ids);
     free(s->counts);
     free(s->e);
     free(s->row);
@@ -290,20 +300,19 @@ budget_left(const budget_t *b)
 /* Histogram of the kept ids whose key agrees with prefix from bit `upper` on,
  * by the bits from `shift` to there. */
 static void
-fill_buckets(di_sampler_t *s, const float *x, uint32_t prefix, int upper,
-             int shift)
+fill_buckets(di_sampler_t *s, uint32_t prefix, int upper, int shift)
 {
-    uint32_t i, key, digit;
+    const kept_t *k, *end = s->kept + s->n_kept;
+    uint32_t      digit;
 
     memset(s->bucket_n, 0, sizeof(s->bucket_n));
     memset(s->bucket_mass, 0, sizeof(s->bucket_mass));
-    for (i = 0; i < s->n_kept; i++) {
-        key = order_key(x[s->kept[i]]);
-        if ((uint64_t) (key ^ prefix) >> upper != 0)
+    for (k = s->kept; k < end; k++) {
+        if ((uint64_t) (k->key ^ prefix) >> upper != 0)
             continue;
-        digit = (key ^ prefix) >> shift;
+        digit = (k->key ^ prefix) >> shift;
         s->bucket_n[digit]++;
-        s->bucket_mass[digit] += (double) s->e[s->kept[i]];
+        s->bucket_mass[digit] += (double) k->e;
     }
 }
 
@@ -331,15 +340,15 @@ walk_buckets(const di_sampler_t *s, budget_t *b)
  * first bucket that does not fit whole, so each level looks into one; the
  * last level's buckets are single values of a logit. */
 static void
-cut_to_budget(di_sampler_t *s, const float *x, budget_t *b)
+cut_to_budget(di_sampler_t *s, budget_t *b)
 {
     static const int bits[] = { 32, 21, 10, 0 };
-    uint32_t         prefix = 0, ties = UINT32_MAX, i, key, n = 0;
+    uint32_t         prefix = 0, ties = UINT32_MAX, i, n = 0;
     int              level, bucket;
     double           each;
 
     for (level = 0; level < 3; level++) {
-        fill_buckets(s, x, prefix, bits[level], bits[level + 1]);
+        fill_buckets(s, prefix, bits[level], bits[level + 1]);
         bucket = walk_buckets(s, b);
         if (bucket < 0)
             break;
@@ -354,25 +363,38 @@ cut_to_budget(di_sampler_t *s, const float *x, budget_t *b)
     }
 
     for (i = 0; i < s->n_kept; i++) {
-        key = order_key(x[s->kept[i]]);
-        if (key > prefix || (key == prefix && ties > 0 && ties-- > 0))
+        if (s->kept[i].key > prefix
+            || (s->kept[i].key == prefix && ties > 0 && ties-- > 0))
             s->kept[n++] = s->kept[i];
     }
     s->n_kept = n;
 }
 
 
-/* Ids that weigh at least `least`, and their mass. */
 static double
-select_ids(di_sampler_t *s, float least)
+kept_mass(const di_sampler_t *s)
 {
     double   mass = 0;
     uint32_t i;
 
-    s->n_kept = s->ops->select(s->e, s->vocab, least, s->kept);
     for (i = 0; i < s->n_kept; i++)
-        mass += (double) s->e[s->kept[i]];
+        mass += (double) s->kept[i].e;
     return mass;
+}
+
+
+/* Keep the ids that weigh at least `least`; their mass. */
+static double
+select_ids(di_sampler_t *s, const float *x, float least)
+{
+    uint32_t i, id;
+
+    s->n_kept = s->ops->select(s->e, s->vocab, least, s->ids);
+    for (i = 0; i < s->n_kept; i++) {
+        id = s->ids[i];
+        s->kept[i] = (kept_t) { id, order_key(x[id]), s->e[id] };
+    }
+    return kept_mass(s);
 }
 
 
@@ -386,9 +408,8 @@ truncate_row(di_sampler_t *s, const float *x, const di_gen_params_t *p,
                                                 : INFINITY,
                    .n_max = p->top_k > 0 ? (uint32_t) p->top_k
                                          : UINT32_MAX };
-    float    least = FLT_MIN;
+    float    least = FLT_MIN, bound = LIKELY;
     double   mass;
-    uint32_t i;
 
     /* All ids below this weigh too little together to reach the cut. */
     if (p->top_p < 1.0f)
@@ -399,16 +420,16 @@ truncate_row(di_sampler_t *s, const float *x, const di_gen_params_t *p,
         least = FLT_MIN;
 
     /* Mostly the few likely ids overrun the budget already. */
-    mass = select_ids(s, least > LIKELY ? least : LIKELY);
-    if (least < LIKELY && mass <= b.mass_max && s->n_kept < b.n_max)
-        mass = select_ids(s, least);
+    for ( ;; bound *= LESS_LIKELY) {
+        mass = select_ids(s, x, bound > least ? bound : least);
+        if (bound <= least || mass > b.mass_max || s->n_kept >= b.n_max)
+            break;
+    }
     if (mass <= b.mass_max && s->n_kept <= b.n_max)
         return mass;
 
-    cut_to_budget(s, x, &b);
-    for (i = 0, mass = 0; i < s->n_kept; i++)
-        mass += (double) s->e[s->kept[i]];
-    return mass;
+    cut_to_budget(s, &b);
+    return kept_mass(s);
 }
 
 
@@ -478,22 +499,22 @@ draw_all(di_sampler_t *s, const float *p, uint32_t n, float scale,
 static int32_t
 draw_kept(di_sampler_t *s, float scale, uint64_t seed, uint32_t position)
 {
-    uint32_t lanes = n_lanes(s->vocab), lane, i, id, r, w;
+    uint32_t      lanes = n_lanes(s->vocab), lane, i, r, w;
+    const kept_t *k;
 
     memset(s->lanes, 0, lanes * sizeof(uint32_t));
     for (i = 0; i < s->n_kept; i++) {
-        id = s->kept[i];
-        s->lanes[id % lanes] += di_row_weight(s->e[id], scale);
+        k = &s->kept[i];
+        s->lanes[k->id % lanes] += di_row_weight(k->e, scale);
     }
 
     lane = draw_lane(s, lanes, seed, position, &r);
-    for (i = 0; ; i++) {
-        id = s->kept[i];
-        if (id % lanes != lane)
+    for (k = s->kept; ; k++) {
+        if (k->id % lanes != lane)
             continue;
-        w = di_row_weight(s->e[id], scale);
+        w = di_row_weight(k->e, scale);
         if (r < w)
-            return (int32_t) id;
+            return (int32_t) k->id;
         r -= w;
     }
 }
