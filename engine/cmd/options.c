@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <grp.h>
 #include <limits.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -46,6 +47,8 @@ typedef enum {
     K_TRUE, K_FALSE,             /* flags: bool                             */
     K_U32, K_U64, K_F32,         /* in [min, max]                           */
     K_BYTES,                     /* uint64_t with suffix k, m, g, t         */
+    K_MODE,                      /* uint32_t, permission bits in octal      */
+    K_GROUP,                     /* uint32_t, a group by name or number     */
     K_HELP,
 } kind_t;
 
@@ -76,6 +79,12 @@ static const option_t options[] = {
       "GGUF file to load (required)" },
     { "listen", "unix:PATH", SERVE, K_LISTEN, AT(engine.listen), 0, 0, NULL,
       "socket for nginx's workers (required)" },
+    { "mode", "OCTAL", SERVE, K_MODE, AT(engine.mode), 0, 0, NULL,
+      "permission bits of the socket; 0660" },
+    { "group", "GROUP", SERVE, K_GROUP, AT(engine.group), 0, 0, NULL,
+      "group of the socket: that of nginx's workers" },
+    { "spin", "US", SERVE, K_U32, AT(engine.spin_us), 0, 1e6, NULL,
+      "microseconds to look for requests before sleeping; 50" },
     { "role", "ROLE", SERVE, K_NAME, AT(engine.role), DI_ROLE_BOTH, 0,
       role_words, "both (default), prefill, decode or encode" },
     { "queue", "N", SERVE, K_U32, AT(engine.queue_max), 0, 1e6, NULL,
@@ -290,6 +299,33 @@ word_index(const char *text, const char *const *words)
 }
 
 static bool
+read_mode(const char *text, uint32_t *mode)
+{
+    char         *end;
+    unsigned long u = strtoul(text, &end, 8);
+
+    if (*text < '0' || *text > '7' || *end != '\0' || u == 0 || u > 0777)
+        return false;
+    *mode = (uint32_t) u;
+    return true;
+}
+
+static bool
+read_group(const char *text, di_serve_conf_t *conf)
+{
+    struct group *group = getgrnam(text);
+    uint64_t      u;
+
+    if (group != NULL)
+        u = group->gr_gid;
+    else if (!read_u64(text, &u) || u >= UINT32_MAX)
+        return false;
+    conf->set_group = true;
+    conf->group = (uint32_t) u;
+    return true;
+}
+
+static bool
 set_value(di_cmd_opts_t *opts, const option_t *o, const char *text)
 {
     char    *field = (char *) opts + o->at;
@@ -332,6 +368,10 @@ set_value(di_cmd_opts_t *opts, const option_t *o, const char *text)
         return read_f32(text, o, (float *) field);
     case K_BYTES:
         return read_bytes(text, (uint64_t *) field);
+    case K_MODE:
+        return read_mode(text, (uint32_t *) field);
+    case K_GROUP:
+        return read_group(text, &opts->engine);
     case K_HELP:
         break;
     }
@@ -424,6 +464,7 @@ set_defaults(di_cmd_opts_t *opts, di_cmd_t command)
             .max_rows = 512,
             .chunk = 256,
             .queue_max = 256,
+            .spin_us = 50,
             .prefix_cache = true,
             .log_level = DI_LOG_INFO,
             .model = { .pin = true },
