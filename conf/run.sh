@@ -141,7 +141,8 @@ cat <<END
 
 Serving on port $port.  Ctrl-C stops.  Try:
 
-curl -N localhost:$port/v1/chat/completions -H 'Content-Type: application/json' -d '{
+curl -N localhost:$port/v1/chat/completions \\
+  -H 'Content-Type: application/json' -d '{
   "model": "default", "stream": true,
   "messages": [{"role": "user", "content": "What is the capital of France?"}]
 }'

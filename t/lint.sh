@@ -45,14 +45,16 @@ layout() {
     faults=$(perl -CSD -ne '
         chomp;
         $data = 1 if /^__DATA__$/;
-        $data = 0 if eof;
         next if $data;
         print "$ARGV:$.: ", length, " columns\n" if length > 80;
         print "$ARGV:$.: a tab\n" if /\t/;
         print "$ARGV:$.: blanks at the end\n" if /[ \t]$/;
     } continue {
-        close ARGV if eof;
-    ' "${files[@]}")
+        if (eof) {
+            $data = 0;
+            close ARGV;
+        }
+    ' "${files[@]}") || return 1
     [[ -z $faults ]] && return
     head -n 40 <<< "$faults"
     return 1
