@@ -1,11 +1,12 @@
 /*
- * gguf.c - fuzz the GGUF reader: open any bytes, then read all that opened.
+ * gguf.c - fuzz the GGUF reader: open any bytes, then read all that opened,
+ * and encode with its vocabulary if it has one.
  */
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "tokenizer/vocab/di_gguf.h"
+#include "tokenizer/vocab/di_vocab.h"
 
 static const char *const keys[] = {
     "general.alignment", "u8", "str", "ints", "strs", "tokenizer.ggml.tokens",
@@ -29,6 +30,35 @@ read_key(const di_gguf_t *g, const char *key)
     (void) di_gguf_array_f64(g, key, d, 8);
     (void) di_gguf_array_str(g, key, s, 8);
 }
+
+static void
+read_vocab(const di_gguf_t *g)
+{
+    static const char text[] = "ab abab  b<bos>\n12 'sab\xff\xc3\xa9";
+    di_vocab_t       *v;
+    di_tok_t         *tok;
+    int32_t           ids[sizeof(text)];
+    size_t            n;
+
+    if (di_vocab_open_gguf(g, &v, NULL) != DI_OK)
+        return;
+    if (di_tok_open(v, &tok) != DI_OK)
+        abort();
+    if (di_tok_encode(tok, text, sizeof(text), ids, sizeof(text), &n)
+        != DI_OK)
+        abort();
+    for (size_t i = 0; i < n; i++) {
+        if (di_vocab_is_special(v, ids[i]))
+            abort();
+    }
+    if (di_tok_encode_raw(tok, text, sizeof(text), ids, sizeof(text), &n)
+        != DI_OK)
+        abort();
+    di_tok_close(tok);
+    di_vocab_close(v);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -54,6 +84,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     (void) sink;
     (void) di_gguf_fingerprint(g, print);
+    read_vocab(g);
     di_gguf_close(g);
     return 0;
 }

@@ -1,0 +1,469 @@
+/*
+ * pretok.c - the pre-tokenizers against PCRE2 running their patterns.
+ *
+ * Classes of characters are compared, for all code points, with what the
+ * reference implementation matches (t/data/tokenizer/classes.txt).  Then the
+ * cuts are compared with PCRE2's on random texts made of what the patterns
+ * distinguish, and with each code point in turn.  In the patterns \s is
+ * spelled \p{White_Space}, which it is in the reference; PCRE2's own \s has
+ * U+180E too.  Code points that PCRE2's Unicode version doesn't know are
+ * left out there.
+ *
+ * SmolLM's rule is not one pattern: numbers are isolated, then GPT-2's runs
+ * on each piece between them, and so does the model here.
+ *
+ * Invalid bytes: the cuts must be those of a text that has a private-use
+ * character in the place of each.
+ */
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include "tokenizer/vocab/pretok.h"
+
+#include "check.h"
+
+#define TEXT_MAX  1024
+
+#define W   "\\p{White_Space}"
+#define NW  "\\P{White_Space}"
+#define GPT2                                                                \
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" W "\\p{L}\\p{N}]+|"  \
+    W "+(?!" NW ")|" W "+"
+#define QWEN2(digits)                                                       \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits    \
+    "| ?[^" W "\\p{L}\\p{N}]+[\\r\\n]*|" W "*[\\r\\n]+|" W "+(?!" NW ")|"   \
+    W "+"
+
+static const char *const patterns[] = {
+    [DI_PRETOK_GPT2]   = GPT2,
+    [DI_PRETOK_SMOLLM] = GPT2,
+    [DI_PRETOK_QWEN2]  = QWEN2("\\p{N}"),
+    [DI_PRETOK_LLAMA3] = QWEN2("\\p{N}{1,3}"),
+};
+
+#define N_KINDS  (sizeof(patterns) / sizeof(patterns[0]))
+
+typedef struct {
+    di_pretok_t       scan;
+    pcre2_code       *pattern;
+    pcre2_match_data *match;
+} kind_t;
+
+static kind_t      kinds[N_KINDS];
+static pcre2_code *number, *unknown;
+static uint64_t    seed;
+
+static uint32_t
+draw(uint32_t n)
+{
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t) ((seed >> 32) * n >> 32);
+}
+
+static pcre2_code *
+compile(const char *pattern)
+{
+    int         code;
+    size_t      offset;
+    pcre2_code *re = pcre2_compile((PCRE2_SPTR) pattern,
+                                   PCRE2_ZERO_TERMINATED,
+                                   PCRE2_UTF | PCRE2_UCP, &code, &offset,
+                                   NULL);
+
+    if (re == NULL) {
+        printf("pattern \"%s\": error %d at %zu\n", pattern, code, offset);
+        exit(1);
+    }
+    (void) pcre2_jit_compile(re, PCRE2_JIT_COMPLETE);
+    return re;
+}
+
+static size_t
+put_code(char *s, uint32_t c)
+{
+    if (c < 0x80) {
+        s[0] = (char) c;
+        return 1;
+    }
+    if (c < 0x800) {
+        s[0] = (char) (0xc0 | c >> 6);
+        s[1] = (char) (0x80 | (c & 0x3f));
+        return 2;
+    }
+    if (c < 0x10000) {
+        s[0] = (char) (0xe0 | c >> 12);
+        s[1] = (char) (0x80 | (c >> 6 & 0x3f));
+        s[2] = (char) (0x80 | (c & 0x3f));
+        return 3;
+    }
+    s[0] = (char) (0xf0 | c >> 18);
+    s[1] = (char) (0x80 | (c >> 12 & 0x3f));
+    s[2] = (char) (0x80 | (c >> 6 & 0x3f));
+    s[3] = (char) (0x80 | (c & 0x3f));
+    return 4;
+}
+
+/* End of the match at text[pos]; pos if there is none there. */
+static size_t
+match_end(pcre2_code *re, pcre2_match_data *match, const char *text,
+          size_t len, size_t pos)
+{
+    int rc = pcre2_match(re, (PCRE2_SPTR) text, len, pos,
+                         PCRE2_ANCHORED | PCRE2_NO_UTF_CHECK, match, NULL);
+
+    return rc < 0 ? pos : pcre2_get_ovector_pointer(match)[1];
+}
+
+/* Mark the ends of the pre-tokens of a piece of text. */
+static void
+cut_piece(const kind_t *k, const char *text, size_t start, size_t end,
+          bool *cuts)
+{
+    size_t pos = start;
+
+    while (pos < end) {
+        size_t next = start + match_end(k->pattern, k->match, text + start,
+                                        end - start, pos - start);
+
+        if (next == pos) {
+            CHECK(!"the pattern matches everywhere");
+            return;
+        }
+        pos = next;
+        cuts[pos] = true;
+    }
+}
+
+static void
+cut_by_pattern(di_pretok_kind_t kind, const char *text, size_t len,
+               bool *cuts)
+{
+    const kind_t *k = &kinds[kind];
+    size_t        start = 0, pos, end;
+
+    memset(cuts, 0, (len + 1) * sizeof(*cuts));
+    if (kind == DI_PRETOK_SMOLLM) {
+        while (pcre2_match(number, (PCRE2_SPTR) text, len, start,
+                           PCRE2_NO_UTF_CHECK, k->match, NULL) > 0)
+        {
+            pos = pcre2_get_ovector_pointer(k->match)[0];
+            end = pcre2_get_ovector_pointer(k->match)[1];
+            cut_piece(k, text, start, pos, cuts);
+            cuts[pos] = true;
+            cuts[end] = true;
+            start = end;
+        }
+    }
+    cut_piece(k, text, start, len, cuts);
+    cuts[0] = false;
+}
+
+static void
+cut_by_scan(di_pretok_kind_t kind, const char *text, size_t len, bool *cuts)
+{
+    size_t pos = 0;
+
+    memset(cuts, 0, (len + 1) * sizeof(*cuts));
+    while (pos < len) {
+        size_t next = di_pretok_next(&kinds[kind].scan, text, len, pos);
+
+        if (next <= pos || next > len) {
+            CHECK(!"a pre-token ends behind its start, inside the text");
+            return;
+        }
+        pos = next;
+        cuts[pos] = true;
+    }
+}
+
+static bool
+same_cuts(di_pretok_kind_t kind, const char *text, size_t len)
+{
+    bool want[TEXT_MAX + 1], got[TEXT_MAX + 1];
+
+    cut_by_pattern(kind, text, len, want);
+    cut_by_scan(kind, text, len, got);
+    return memcmp(want, got, (len + 1) * sizeof(*want)) == 0;
+}
+
+static void
+check_cuts(const char *text, size_t len)
+{
+    for (size_t k = 0; k < N_KINDS; k++) {
+        bool same = same_cuts((di_pretok_kind_t) k, text, len);
+
+        if (!same && check_failed < 10)
+            printf("kind %zu: \"%.*s\"\n", k, (int) len, text);
+        CHECK(same);
+    }
+}
+
+/* A character of the kinds that the patterns tell apart. */
+static uint32_t
+draw_code(void)
+{
+    static const uint32_t spaces[] = {
+        ' ', ' ', ' ', '\n', '\n', '\r', '\t', 0x0b, 0x0c, 0x85, 0xa0, 0x1680,
+        0x2003, 0x2028, 0x2029, 0x202f, 0x205f, 0x3000,
+    };
+    static const char  contractions[] = "'''sStTrReEvVmMlLdD";
+    static const uint32_t odd[] = {
+        0x17f, 0x212a, 0x180e, 0x200b, 0x200d, 0xfeff, 0x301, 0x660, 0x2167,
+        0xbd, 0x1d7db, 0x3007, 0x4e00, 0x1f680, 0xe0061, 0xf0000, 0x10ffff,
+        0x378, 0xfffd, 0xad, 0x2160, 0x0f33, 0x10fffd,
+    };
+
+    switch (draw(6)) {
+    case 0:
+        return spaces[draw(sizeof(spaces) / sizeof(spaces[0]))];
+    case 1:
+        return (uint8_t) contractions[draw(sizeof(contractions) - 1)];
+    case 2:
+        return 0x20 + draw(0x5f);
+    case 3:
+        return '0' + draw(10);
+    case 4:
+        return odd[draw(sizeof(odd) / sizeof(odd[0]))];
+    default:
+        return draw(0x3000) + 1;
+    }
+}
+
+static bool
+known(const char *text, size_t len)
+{
+    return match_end(unknown, kinds[0].match, text, len, 0) == 0;
+}
+
+static void
+test_random(void)
+{
+    for (int i = 0; i < 20000; i++) {
+        char   text[TEXT_MAX];
+        size_t len = 0;
+
+        for (uint32_t n = draw(24) + 1; n > 0; n--) {
+            size_t   add = put_code(text + len, draw_code());
+            uint32_t repeat = draw(4) == 0 ? draw(5) : 1;
+
+            if (!known(text + len, add))
+                continue;
+            for (uint32_t k = 1; k < repeat; k++)
+                memcpy(text + len + k * add, text + len, add);
+            len += repeat * add;
+        }
+        check_cuts(text, len);
+    }
+}
+
+/* Each code point between others of every class. */
+static void
+test_all_codes(void)
+{
+    static const char *const around[][2] = {
+        { "a", "b" }, { " ", "a" }, { " ", " " }, { "1", "1" }, { "\n", "!" },
+        { "'", "s" }, { "  ", "" },
+    };
+    size_t different = 0, n = 0;
+
+    for (uint32_t c = 0; c < 0x110000; c++) {
+        char   text[64];
+        size_t len = 0, add;
+
+        /* One of each 16 in the planes that are empty or private. */
+        if ((c >= 0xd800 && c < 0xe000) || (c >= 0x40000 && c % 16 != 0))
+            continue;
+        add = put_code(text, c);
+        if (!known(text, add))
+            continue;
+        for (size_t i = 0; i < sizeof(around) / sizeof(around[0]); i++) {
+            len = (size_t) sprintf(text, "%s", around[i][0]);
+            len += put_code(text + len, c);
+            len += (size_t) sprintf(text + len, "%s", around[i][1]);
+            n++;
+            different += !same_cuts((di_pretok_kind_t) (c + i) % N_KINDS,
+                                    text, len);
+        }
+    }
+    CHECK(n > 1000000);
+    CHECK_EQ_INT(different, 0);
+}
+
+static char
+class_of(const di_pretok_t *p, uint32_t c)
+{
+    if (c >= DI_PRETOK_CODES)
+        return 'O';
+    return "OLNS"[p->codes[c >> 2] >> (c & 3) * 2 & 3];
+}
+
+static void
+test_classes(void)
+{
+    FILE    *f = fopen("t/data/tokenizer/classes.txt", "r");
+    uint32_t first, last, at = 0, different = 0;
+    char     class;
+
+    CHECK(f != NULL);
+    if (f == NULL)
+        return;
+    while (fscanf(f, "%" SCNx32 " %" SCNx32 " %c", &first, &last, &class)
+           == 3)
+    {
+        for (; at < first; at++)
+            different += class_of(&kinds[0].scan, at) != 'O';
+        for (; at <= last; at++)
+            different += class_of(&kinds[0].scan, at) != class;
+    }
+    for (; at < 0x110000; at++)
+        different += class_of(&kinds[0].scan, at) != 'O';
+    fclose(f);
+    CHECK_EQ_INT(different, 0);
+}
+
+/* Length of the valid UTF-8 sequence at s; 0: none.  Table 3-7 of the
+ * Unicode standard, row by row. */
+static size_t
+valid_utf8(const uint8_t *s, size_t left)
+{
+    static const uint8_t rows[][3] = {      /* first byte to, second from, to */
+        { 0xdf, 0x80, 0xbf }, { 0xe0, 0xa0, 0xbf }, { 0xec, 0x80, 0xbf },
+        { 0xed, 0x80, 0x9f }, { 0xef, 0x80, 0xbf }, { 0xf0, 0x90, 0xbf },
+        { 0xf3, 0x80, 0xbf }, { 0xf4, 0x80, 0x8f },
+    };
+    size_t n = s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4, row = 0;
+
+    if (s[0] < 0x80)
+        return 1;
+    if (s[0] < 0xc2 || s[0] > 0xf4 || left < n)
+        return 0;
+    while (s[0] > rows[row][0])
+        row++;
+    if (s[1] < rows[row][1] || s[1] > rows[row][2])
+        return 0;
+    for (size_t i = 2; i < n; i++) {
+        if (s[i] < 0x80 || s[i] > 0xbf)
+            return 0;
+    }
+    return n;
+}
+
+static void
+check_invalid(const uint8_t *s, size_t len)
+{
+    char   text[TEXT_MAX];
+    bool   want[TEXT_MAX + 1], got[TEXT_MAX + 1];
+    size_t to[TEXT_MAX + 1], n = 0;
+
+    /* to[i]: where the character at s[i] went. */
+    for (size_t i = 0; i < len; ) {
+        size_t add = valid_utf8(s + i, len - i);
+
+        to[i] = n;
+        if (add == 0) {
+            n += put_code(text + n, 0xe000);
+            i++;
+            continue;
+        }
+        for (size_t k = 0; k < add; k++)
+            to[i + k] = n + k;
+        memcpy(text + n, s + i, add);
+        n += add;
+        i += add;
+    }
+    to[len] = n;
+
+    for (size_t k = 0; k < N_KINDS; k++) {
+        size_t different = 0;
+
+        cut_by_scan((di_pretok_kind_t) k, text, n, want);
+        cut_by_scan((di_pretok_kind_t) k, (const char *) s, len, got);
+        for (size_t i = 1; i <= len; i++)
+            different += got[i] != want[to[i]];
+        CHECK_EQ_INT(different, 0);
+    }
+}
+
+static void
+test_invalid(void)
+{
+    static const uint8_t bytes[] = {
+        0x20, 0x61, 0x0a, 0x31, 0x27, 0x80, 0xbf, 0xc0, 0xc1, 0xc2, 0xa0,
+        0xc3, 0xdf, 0xe0, 0x9f, 0xe3, 0xe4, 0xed, 0x90, 0xef, 0xf0, 0x8f,
+        0xf1, 0xf4, 0xf5, 0xff, 0xb8,
+    };
+
+    for (int i = 0; i < 20000; i++) {
+        uint8_t s[32];
+        size_t  len = draw(sizeof(s)) + 1;
+
+        for (size_t k = 0; k < len; k++)
+            s[k] = draw(4) == 0 ? (uint8_t) draw(256)
+                                : bytes[draw(sizeof(bytes))];
+        check_invalid(s, len);
+    }
+}
+
+/* A scanner that takes b for no letter must not pass. */
+static void
+test_planted(void)
+{
+    di_pretok_t good = kinds[0].scan;
+
+    kinds[0].scan.bytes['b'] = kinds[0].scan.bytes['!'];
+    CHECK(!same_cuts(DI_PRETOK_GPT2, "abc", 3));
+    kinds[0].scan = good;
+    CHECK(same_cuts(DI_PRETOK_GPT2, "abc", 3));
+}
+
+static void
+test_names(void)
+{
+    di_pretok_kind_t kind = DI_PRETOK_SMOLLM;
+
+    CHECK(di_pretok_kind((di_str_t) { "default", 7 }, &kind));
+    CHECK_EQ_INT(kind, DI_PRETOK_GPT2);
+    CHECK(di_pretok_kind((di_str_t) { "deepseek-r1-qwen", 16 }, &kind));
+    CHECK_EQ_INT(kind, DI_PRETOK_QWEN2);
+    CHECK(di_pretok_kind((di_str_t) { "llama-bpe", 9 }, &kind));
+    CHECK_EQ_INT(kind, DI_PRETOK_LLAMA3);
+    CHECK(!di_pretok_kind((di_str_t) { "qwen", 4 }, &kind));
+    CHECK(!di_pretok_kind((di_str_t) { "", 0 }, &kind));
+}
+
+int
+main(int argc, char **argv)
+{
+    seed = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t) time(NULL);
+    printf("seed %" PRIu64 "\n", seed);
+
+    number = compile("\\p{N}");
+    unknown = compile("\\p{Cn}");
+    for (size_t k = 0; k < N_KINDS; k++) {
+        di_pretok_init(&kinds[k].scan, (di_pretok_kind_t) k);
+        kinds[k].pattern = compile(patterns[k]);
+        kinds[k].match = pcre2_match_data_create(4, NULL);
+        if (kinds[k].match == NULL)
+            abort();
+    }
+
+    test_names();
+    test_classes();
+    test_planted();
+    test_random();
+    test_all_codes();
+    test_invalid();
+
+    for (size_t k = 0; k < N_KINDS; k++) {
+        pcre2_code_free(kinds[k].pattern);
+        pcre2_match_data_free(kinds[k].match);
+    }
+    pcre2_code_free(number);
+    pcre2_code_free(unknown);
+    return check_done("pretok");
+}
