@@ -95,6 +95,7 @@ submake        = $(MAKE) --no-print-directory
         asan tsan fuzz lint bench install uninstall clean
 
 all: $(ENGINE) $(ECHO) module
+	@:
 
 module: $(MODULE)
 
