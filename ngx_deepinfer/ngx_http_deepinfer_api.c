@@ -13,7 +13,8 @@ static ngx_uint_t ngx_http_deepinfer_refused(ngx_http_request_t *r,
 static ngx_int_t ngx_http_deepinfer_location_pools(ngx_http_request_t *r,
     ngx_http_deepinfer_pool_t **own, ngx_http_deepinfer_pool_t ***pools,
     ngx_uint_t *n);
-static void ngx_http_deepinfer_model_id(ngx_http_request_t *r, ngx_str_t *id);
+static ngx_uint_t ngx_http_deepinfer_model_id(ngx_http_request_t *r,
+    ngx_str_t *id);
 static void ngx_http_deepinfer_models_list(di_sbuf_t *body,
     ngx_http_deepinfer_pool_t **pools, ngx_uint_t n);
 static ngx_uint_t ngx_http_deepinfer_health_pool(di_sbuf_t *body,
@@ -94,16 +95,12 @@ ngx_http_deepinfer_models_handler(ngx_http_request_t *r)
     }
 
     ngx_memzero(&body, sizeof(di_sbuf_t));
-    ngx_http_deepinfer_model_id(r, &id);
 
     if (ngx_http_deepinfer_location_pools(r, &own, &pools, &n) != NGX_OK) {
         n = 0;
     }
 
-    if (id.len == 0) {
-        ngx_http_deepinfer_models_list(&body, pools, n);
-
-    } else {
+    if (ngx_http_deepinfer_model_id(r, &id)) {
 
         name.data = (char *) id.data;
         name.len = id.len;
@@ -125,6 +122,9 @@ ngx_http_deepinfer_models_handler(ngx_http_request_t *r)
                            (int) ngx_min(id.len, 128), (char *) id.data);
             return ngx_http_deepinfer_send_error(r, &err, 0);
         }
+
+    } else {
+        ngx_http_deepinfer_models_list(&body, pools, n);
     }
 
     rc = ngx_http_deepinfer_send_json(r, NGX_HTTP_OK, &body);
@@ -135,22 +135,35 @@ ngx_http_deepinfer_models_handler(ngx_http_request_t *r)
 }
 
 
-/* What follows "/models/" in the URI; a model's name may have slashes. */
+/*
+ * What follows "/models/" in the URI, which may have slashes; false if the URI
+ * asks for all models.
+ */
 
-static void
+static ngx_uint_t
 ngx_http_deepinfer_model_id(ngx_http_request_t *r, ngx_str_t *id)
 {
-    u_char  *p;
+    u_char  *p, *last;
 
-    ngx_str_null(id);
+    last = r->uri.data + r->uri.len;
 
-    p = ngx_strlcasestrn(r->uri.data, r->uri.data + r->uri.len,
-                         (u_char *) "/models/", sizeof("/models/") - 2);
+    p = ngx_strlcasestrn(r->uri.data, last, (u_char *) "/models",
+                         sizeof("/models") - 2);
 
-    if (p) {
-        id->data = p + sizeof("/models/") - 1;
-        id->len = r->uri.data + r->uri.len - id->data;
+    if (p == NULL) {
+        return 0;
     }
+
+    p += sizeof("/models") - 1;
+
+    if (p < last && *p == '/') {
+        p++;
+    }
+
+    id->data = p;
+    id->len = last - p;
+
+    return id->len != 0;
 }
 
 

@@ -23,6 +23,7 @@
 
 static ngx_http_deepinfer_ctx_t *ngx_http_deepinfer_create_ctx(
     ngx_http_request_t *r);
+static ngx_uint_t ngx_http_deepinfer_encoded_body(ngx_http_request_t *r);
 static void ngx_http_deepinfer_body_handler(ngx_http_request_t *r);
 static void ngx_http_deepinfer_watch_client(ngx_http_deepinfer_ctx_t *ctx);
 #if (NGX_THREADS)
@@ -60,9 +61,7 @@ ngx_http_deepinfer_chat_handler(ngx_http_request_t *r)
         di_api_err_set(err, 404, "invalid_request_error", "model_not_found",
                        "", "There is no model at this address.");
 
-    } else if (ngx_http_deepinfer_find_header(&r->headers_in.headers,
-                                              "content-encoding"))
-    {
+    } else if (ngx_http_deepinfer_encoded_body(r)) {
         di_api_err_set(err, 415, "invalid_request_error", "", "",
                        "A body with a Content-Encoding is not supported.");
     }
@@ -167,6 +166,21 @@ ngx_http_deepinfer_get_ctx(ngx_http_request_t *r)
     }
 
     return NULL;
+}
+
+
+static ngx_uint_t
+ngx_http_deepinfer_encoded_body(ngx_http_request_t *r)
+{
+    ngx_table_elt_t  *h;
+
+    h = ngx_http_deepinfer_find_header(&r->headers_in.headers,
+                                       "content-encoding");
+
+    return h && !(h->value.len == sizeof("identity") - 1
+                  && ngx_strncasecmp(h->value.data, (u_char *) "identity",
+                                     sizeof("identity") - 1)
+                     == 0);
 }
 
 
@@ -408,9 +422,7 @@ ngx_http_deepinfer_chat_run(ngx_http_deepinfer_ctx_t *ctx)
             ctx->out = NULL;
         }
 
-        if (ctx->pool->stats) {
-            (void) ngx_atomic_fetch_add(&ctx->pool->stats->resubmits, 1);
-        }
+        (void) ngx_atomic_fetch_add(&ctx->pool->stats->resubmits, 1);
 
         ngx_http_deepinfer_engine_release(ctx);
         ngx_http_deepinfer_dispatch(ctx);

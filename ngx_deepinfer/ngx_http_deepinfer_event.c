@@ -310,17 +310,26 @@ ngx_http_deepinfer_reject(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev)
 
 /*
  * Let another engine take the request, if nothing of an answer was seen by
- * the client and there is an engine left to try.
+ * the client and there is such an engine.  Otherwise its error stands.
  */
 
 void
 ngx_http_deepinfer_move(ngx_http_deepinfer_ctx_t *ctx)
 {
-    if (!ctx->content
-        && ctx->tries < NGX_HTTP_DEEPINFER_TRIES
-        && ctx->tries < ctx->pool->engines.nelts)
-    {
-        ctx->moved = 1;
+    ngx_uint_t                    i;
+    ngx_http_deepinfer_engine_t  *engine;
+
+    if (ctx->content || ctx->tries >= NGX_HTTP_DEEPINFER_TRIES) {
+        return;
+    }
+
+    engine = ctx->pool->engines.elts;
+
+    for (i = 0; i < ctx->pool->engines.nelts; i++) {
+        if (&engine[i] != ctx->last_engine && engine[i].client) {
+            ctx->moved = 1;
+            return;
+        }
     }
 }
 

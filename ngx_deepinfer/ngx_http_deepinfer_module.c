@@ -266,11 +266,12 @@ ngx_http_deepinfer_init_main_conf(ngx_conf_t *cf, void *conf)
 
     ngx_str_t  name;
 
-    if (mcf->pools.nelts == 0) {
-        return NGX_CONF_OK;
-    }
-
     if (mcf->zone == NULL) {
+
+        if (mcf->pools.nelts == 0) {
+            return NGX_CONF_OK;
+        }
+
         ngx_str_set(&name, "deepinfer");
 
         mcf->zone = ngx_shared_memory_add(cf, &name, 64 * ngx_pagesize,
