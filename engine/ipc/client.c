@@ -5,7 +5,7 @@
  * non-blocking, and every loop is bounded by a ring's size.  A request is
  * staged (payload to the arena, slot to the ring) and becomes visible with
  * di_ipc_client_flush(), so that a turn of the event loop costs one release
- * store and at most one doorbell.
+ * store, one fence and at most one doorbell.
  *
  * The arena is a byte ring.  Positions run free in 64 bits; the slot of each
  * submission remembers where its payload ended, and once the engine's head
@@ -251,12 +251,12 @@ attach_rings(di_ipc_client_t *client)
     di_shm_head_t *head = client->shm.head;
 
     client->tx = (di_ring_tx_t) {
-        .tail = &head->sub_tail, .head = &head->sub_head,
-        .slots = DI_IPC_SUB_SLOTS,
+        .slots = (unsigned char *) client->shm.sub, .head = &head->sub_head,
+        .n_slots = DI_IPC_SUB_SLOTS, .slot_bytes = sizeof(di_shm_sub_t),
     };
     client->rx = (di_ring_rx_t) {
-        .tail = &head->comp_tail, .head = &head->comp_head,
-        .slots = DI_IPC_COMP_SLOTS,
+        .slots = (unsigned char *) client->shm.comp, .head = &head->comp_head,
+        .n_slots = DI_IPC_COMP_SLOTS, .slot_bytes = sizeof(di_shm_comp_t),
     };
 }
 
@@ -427,14 +427,14 @@ reserve(di_ipc_client_t *client, uint64_t bytes, uint64_t *start)
            ? DI_OK : DI_EAGAIN;
 }
 
-static di_shm_sub_t *
-next_slot(di_ipc_client_t *client, uint64_t arena_end)
+/* Stage a slot whose payload ends at arena_end. */
+static void
+put_slot(di_ipc_client_t *client, const di_shm_sub_t *slot, size_t bytes,
+         uint64_t arena_end)
 {
-    uint32_t i = client->tx.next++ & (DI_IPC_SUB_SLOTS - 1);
-
     client->arena_next = arena_end;
-    client->arena_end[i] = arena_end;
-    return &client->shm.sub[i];
+    client->arena_end[client->tx.next & (DI_IPC_SUB_SLOTS - 1)] = arena_end;
+    di_ring_put(&client->tx, slot, bytes);
 }
 
 static void
@@ -459,9 +459,9 @@ int
 di_ipc_client_submit(di_ipc_client_t *client, uint64_t id,
                      const di_gen_request_t *req, di_err_t *err)
 {
-    int           rc;
-    uint64_t      bytes, start;
-    di_shm_sub_t *slot;
+    int          rc;
+    uint64_t     bytes, start;
+    di_shm_sub_t slot;
 
     rc = di_gen_request_check(req, err);
     if (rc != DI_OK)
@@ -482,10 +482,9 @@ di_ipc_client_submit(di_ipc_client_t *client, uint64_t id,
     if (rc != DI_OK)
         return rc;
 
-    slot = next_slot(client, start + bytes);
     fill_payload(client->shm.arena + (start & (DI_IPC_ARENA_BYTES - 1)), req);
 
-    *slot = (di_shm_sub_t) {
+    slot = (di_shm_sub_t) {
         .type = DI_SUB_SUBMIT,
         .id = id,
         .payload_off = (uint32_t) (start & (DI_IPC_ARENA_BYTES - 1)),
@@ -494,25 +493,24 @@ di_ipc_client_submit(di_ipc_client_t *client, uint64_t id,
         .n_stop_ids = req->n_stop_ids,
         .params = req->params,
     };
-    memcpy(slot->salt, req->salt, sizeof(slot->salt));
+    memcpy(slot.salt, req->salt, sizeof(slot.salt));
+    put_slot(client, &slot, sizeof(slot), start + bytes);
     return DI_OK;
 }
 
 static int
 control(di_ipc_client_t *client, uint32_t type, uint64_t id, uint32_t choice)
 {
-    int           rc;
-    uint64_t      start;
-    di_shm_sub_t *slot;
+    int          rc;
+    uint64_t     start;
+    di_shm_sub_t slot = { .id = id, .type = type, .choice = choice };
 
     rc = reserve(client, 0, &start);
     if (rc != DI_OK)
         return rc;
 
-    slot = next_slot(client, client->arena_next);
-    slot->type = type;
-    slot->choice = choice;
-    slot->id = id;
+    put_slot(client, &slot, offsetof(di_shm_sub_t, params),
+             client->arena_next);
     return DI_OK;
 }
 
@@ -574,9 +572,9 @@ release_completions(di_ipc_client_t *client)
     di_shm_head_t *head = client->shm.head;
 
     di_ring_release(&client->rx);
+    di_shm_fence();              /* pairs with that in the engine's sleep   */
 
-    /* seq_cst: pairs with the engine's store before it sleeps. */
-    if (atomic_load_explicit(&head->room_wanted, memory_order_seq_cst) != 0
+    if (atomic_load_explicit(&head->room_wanted, memory_order_relaxed) != 0
         && di_bell_due(&head->engine_sleep, &client->rung))
     {
         ring_engine(client);
@@ -613,7 +611,7 @@ int
 di_ipc_client_recv(di_ipc_client_t *client, di_event_t *event,
                    const di_top_logprob_t **top)
 {
-    uint32_t      i, n_slots;
+    uint32_t      i, mark, n_slots;
     di_ring_rx_t *rx = &client->rx;
 
     if (!client->ready)
@@ -625,30 +623,22 @@ di_ipc_client_recv(di_ipc_client_t *client, di_event_t *event,
                               ++client->sleep, memory_order_relaxed);
     }
 
-    if (rx->next == rx->ready) {
-        if (di_ring_rx_refresh(rx) != DI_OK)
-            return DI_EPROTO;
-
-        if (rx->next == rx->ready) {
-            if (rx->released != rx->next)
-                release_completions(client);
-            return DI_EAGAIN;
-        }
+    if (!di_ring_ready(rx, 0, &mark)) {
+        if (rx->released != rx->next)
+            release_completions(client);
+        return DI_EAGAIN;
     }
 
-    di_shm_copy(event, &client->shm.comp[rx->next & (DI_IPC_COMP_SLOTS - 1)],
-                sizeof(*event));
+    di_ring_get(rx, 0, mark, event, sizeof(*event));
     if (!event_is_sound(event))
         return DI_EPROTO;
 
+    /* An event is published whole. */
     n_slots = (event->n_top + DI_SHM_TOP_PER_SLOT - 1) / DI_SHM_TOP_PER_SLOT;
-    if (n_slots >= rx->ready - rx->next)
-        return DI_EPROTO;
-
     for (i = 0; i < n_slots; i++) {
-        di_shm_copy(&client->top[i * DI_SHM_TOP_PER_SLOT],
-                    &client->shm.comp[(rx->next + 1 + i)
-                                      & (DI_IPC_COMP_SLOTS - 1)],
+        if (!di_ring_ready(rx, 1 + i, &mark))
+            return DI_EPROTO;
+        di_ring_get(rx, 1 + i, mark, &client->top[i * DI_SHM_TOP_PER_SLOT],
                     sizeof(di_shm_comp_t));
     }
 
@@ -668,6 +658,7 @@ di_ipc_client_sleep(di_ipc_client_t *client)
 {
     char          bells[64];
     ssize_t       n;
+    uint32_t      mark;
     di_ring_rx_t *rx = &client->rx;
 
     if (!client->ready)
@@ -687,15 +678,14 @@ di_ipc_client_sleep(di_ipc_client_t *client)
     client->asleep = true;
     client->sleep = (client->sleep + 1) | 1;
 
-    /* seq_cst: pairs with di_bell_due() in the engine's flush; either it sees
-     * the odd count, or we see its tail below. */
     atomic_store_explicit(&client->shm.head->worker_sleep, client->sleep,
-                          memory_order_seq_cst);
+                          memory_order_relaxed);
 
-    if (di_ring_rx_refresh(rx) != DI_OK)
-        return DI_EAGAIN;        /* the next recv says DI_EPROTO            */
+    /* Pairs with that in di_ring_publish(): either the engine sees the odd
+     * count, or we see its slot. */
+    di_shm_fence();
 
-    return rx->next == rx->ready ? DI_OK : DI_EAGAIN;
+    return di_ring_ready(rx, 0, &mark) ? DI_EAGAIN : DI_OK;
 }
 
 int

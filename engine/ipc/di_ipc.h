@@ -363,8 +363,8 @@ int di_ipc_server_wake_fd(di_ipc_server_t *server, int fd);
  * worker has made room in a ring that was more than half full. */
 uint32_t di_ipc_server_room(di_ipc_server_t *server, uint32_t conn);
 
-/* Write one event (not yet published).  DI_OK, DI_EAGAIN (no room),
- * DI_ECLOSED. */
+/* Write one event (not yet published); ids in `top` are >= 0.  DI_OK,
+ * DI_EAGAIN (no room), DI_ECLOSED, DI_EINVAL (choice or n_top too large). */
 int di_ipc_server_send(di_ipc_server_t *server, uint32_t conn,
                        const di_event_t *event, const di_top_logprob_t *top);
 

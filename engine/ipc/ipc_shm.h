@@ -6,27 +6,33 @@
  * copy in the head page is for the worker's check and for debuggers, and is
  * never read by the engine):
  *
- *     0        head page: indices and sleep counts, one owner per line
+ *     0        head page: positions and sleep counts, one owner per line
  *     4096     submission ring, 1024 slots of 128 bytes
  *     +128 K   completion ring, 16384 slots of 64 bytes
  *     +1 M     status page
  *     +4096    arena, 16 MiB
  *
- * Indices run free and are masked on use.  Each side keeps its own index in
- * private memory and only publishes it, so what the peer scribbles over it is
- * never read back; the peer's index is cached, read again only when the cache
- * says "full" or "empty", and must then lie between the last value seen and
- * what this side has published.  Anything else is a broken peer.
+ * Rings.  A slot is published by a mark in its own cache line, not by an
+ * index in another: bit 31 of its third 32-bit word is 1 in the first lap, 0
+ * in the second, and so on, and the slot is the consumer's to read once the
+ * bit has this lap's value.  So a message costs one line's journey between
+ * the CPUs (a tail index costs a second: 1.7 times the latency), and a
+ * consumer reads no index that a hostile producer could have made up.  Of a
+ * batch the producer keeps the first slot's mark back; storing it publishes
+ * all.  In the other direction the consumer publishes how far it has read
+ * (`head`), which the producer reads only when its cached value says "full";
+ * it must then lie between the last value and what was published.  Each side
+ * keeps its own positions in private memory and never reads back what the
+ * peer could have scribbled over.
  *
  * Sleep and doorbell.  A consumer that is about to sleep makes its sleep
- * count odd, then looks once more; a producer publishes, then reads the count.
- * All four accesses are seq_cst, so one of the two must see the other (the
- * store-load pairing of Dekker's lock; seq_cst accesses rather than fences,
- * because ThreadSanitizer does not model fences).  The producer rings once
- * for each odd count that it sees, so a consumer slow to wake is not rung
- * again, and the count has one writer.  An engine that waits for room in a
- * completion ring sets room_wanted before it sleeps; a worker that has made
- * room then rings it as if it had submitted something.
+ * count odd, fences, then looks once more; a producer publishes, fences, then
+ * reads the count: one of the two must see the other (the store-load pairing
+ * of Dekker's lock).  The producer rings once for each odd count that it
+ * sees, so a consumer slow to wake is not rung again, and the count has one
+ * writer.  An engine that waits for room in a completion ring sets
+ * room_wanted before it sleeps; a worker that has made room then rings it as
+ * if it had submitted something.
  *
  * Doorbells.  Worker to engine: an eventfd.  A worker can clear O_NONBLOCK
  * on a descriptor that it shares, so the engine never reads it: it watches it
@@ -48,6 +54,12 @@
 #include <string.h>
 
 #include "di_ipc.h"
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define DI_SHM_CLANG_TSAN 1
+#endif
+#endif
 
 #define DI_SHM_MAGIC        0x43504944u     /* "DIPC", little endian        */
 #define DI_SHM_LINE         128             /* two cache lines: the adjacent-
@@ -72,27 +84,30 @@ typedef struct {
 
 typedef struct {
     _Alignas(DI_SHM_LINE) di_shm_layout_t layout;     /* engine             */
-    _Alignas(DI_SHM_LINE) _Atomic uint32_t sub_tail;  /* worker: published  */
     _Alignas(DI_SHM_LINE) _Atomic uint32_t sub_head;  /* engine: consumed   */
     _Alignas(DI_SHM_LINE)
     _Atomic uint64_t engine_sleep;                    /* engine: odd = asleep*/
     _Atomic uint32_t room_wanted;                     /* engine: ring for
                                                        * room as well       */
-    _Alignas(DI_SHM_LINE) _Atomic uint32_t comp_tail; /* engine: published  */
     _Alignas(DI_SHM_LINE) _Atomic uint32_t comp_head; /* worker: consumed   */
     _Alignas(DI_SHM_LINE)
     _Atomic uint64_t worker_sleep;                    /* worker: odd = asleep*/
 } di_shm_head_t;
 
 _Static_assert(sizeof(di_shm_head_t) <= DI_SHM_PAGE, "head page");
-_Static_assert(offsetof(di_shm_head_t, sub_tail) == 1 * DI_SHM_LINE, "layout");
-_Static_assert(offsetof(di_shm_head_t, sub_head) == 2 * DI_SHM_LINE, "layout");
-_Static_assert(offsetof(di_shm_head_t, engine_sleep) == 3 * DI_SHM_LINE,
+_Static_assert(offsetof(di_shm_head_t, sub_head) == 1 * DI_SHM_LINE, "layout");
+_Static_assert(offsetof(di_shm_head_t, engine_sleep) == 2 * DI_SHM_LINE,
                "layout");
-_Static_assert(offsetof(di_shm_head_t, comp_tail) == 4 * DI_SHM_LINE, "layout");
-_Static_assert(offsetof(di_shm_head_t, comp_head) == 5 * DI_SHM_LINE, "layout");
-_Static_assert(offsetof(di_shm_head_t, worker_sleep) == 6 * DI_SHM_LINE,
+_Static_assert(offsetof(di_shm_head_t, comp_head) == 3 * DI_SHM_LINE, "layout");
+_Static_assert(offsetof(di_shm_head_t, worker_sleep) == 4 * DI_SHM_LINE,
                "layout");
+
+/* Where every slot has its mark, and the bit. */
+#define DI_SHM_MARK_OFF     8
+#define DI_SHM_MARK         0x80000000u
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "the mark is the upper bit of a field below 2^15");
 
 enum {
     DI_SUB_SUBMIT = 1,
@@ -104,9 +119,9 @@ enum {
 /* One submission: all fields are the worker's.  The first cache line is the
  * whole of a control message. */
 typedef struct {
-    uint32_t        type;        /* DI_SUB_...                              */
-    uint32_t        choice;      /* DI_SUB_CANCEL: UINT32_MAX = all         */
     uint64_t        id;
+    uint32_t        type;        /* DI_SUB_..., and the mark                */
+    uint32_t        choice;      /* DI_SUB_CANCEL: UINT32_MAX = all         */
     uint32_t        payload_off; /* in the arena, a multiple of DI_SHM_ALIGN:
                                   * prompt, then bias, then stop ids        */
     uint32_t        n_prompt;
@@ -118,15 +133,19 @@ typedef struct {
 } di_shm_sub_t;
 
 _Static_assert(sizeof(di_shm_sub_t) == 128, "wire layout");
+_Static_assert(offsetof(di_shm_sub_t, type) == DI_SHM_MARK_OFF, "mark");
 _Static_assert(offsetof(di_shm_sub_t, params) == 64, "wire layout");
 
-/* Completion slots are the engine's: an event, then its top entries. */
+/* Completion slots are the engine's: an event, then its top entries.  The
+ * mark is the upper bit of the event's choice, or of top[1].id. */
 typedef union {
     di_event_t       event;
     di_top_logprob_t top[DI_SHM_TOP_PER_SLOT];
 } di_shm_comp_t;
 
 _Static_assert(sizeof(di_shm_comp_t) == 64, "wire layout");
+_Static_assert(offsetof(di_event_t, choice) == DI_SHM_MARK_OFF + 2, "mark");
+_Static_assert(offsetof(di_shm_comp_t, top[1].id) == DI_SHM_MARK_OFF, "mark");
 
 /* The status page is the engine's: a seqlock of 64-bit words. */
 #define DI_SHM_STATUS_WORDS (sizeof(di_ipc_status_t) / 8)
@@ -187,63 +206,151 @@ di_shm_copy(void *dst, const void *shared, size_t bytes)
 
 /* Private state of a ring's producer. */
 typedef struct {
-    _Atomic uint32_t *tail;      /* shared, ours                            */
-    _Atomic uint32_t *head;      /* shared, the peer's                      */
-    uint32_t          next;      /* slot to fill next                       */
+    unsigned char    *slots;     /* shared, ours                            */
+    _Atomic uint32_t *head;      /* shared, the peer's: slots read          */
+    uint32_t          n_slots;   /* a power of two                          */
+    uint32_t          slot_bytes;
+    uint32_t          next;      /* slot to fill next; runs free            */
     uint32_t          published; /* slots before it are the peer's to read  */
     uint32_t          freed;     /* head as last read and checked           */
-    uint32_t          slots;
+    uint32_t          mark;      /* word kept back of slot `published`      */
 } di_ring_tx_t;
 
 /* Private state of a ring's consumer. */
 typedef struct {
-    _Atomic uint32_t *tail;      /* shared, the peer's                      */
-    _Atomic uint32_t *head;      /* shared, ours                            */
-    uint32_t          next;      /* slot to read next                       */
-    uint32_t          ready;     /* tail as last read and checked           */
-    uint32_t          released;  /* slots before it are the peer's to fill  */
-    uint32_t          slots;
+    unsigned char    *slots;     /* shared, the peer's                      */
+    _Atomic uint32_t *head;      /* shared, ours: slots read                */
+    uint32_t          n_slots;   /* a power of two                          */
+    uint32_t          slot_bytes;
+    uint32_t          next;      /* slot to read next; runs free            */
+    uint32_t          released;  /* head as last published                  */
 } di_ring_rx_t;
+
+/* The full fence between a store of one's own and a load of the peer's.
+ * ThreadSanitizer knows no fences (and needs none: what the marks guard is
+ * ordered by release and acquire); a locked instruction does the same. */
+static inline void
+di_shm_fence(void)
+{
+#if defined(__SANITIZE_THREAD__) || defined(DI_SHM_CLANG_TSAN)
+    _Atomic uint32_t any = 0;
+
+    (void) atomic_exchange_explicit(&any, 1, memory_order_seq_cst);
+#else
+    atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
+/* The mark bit of slot number i in its lap. */
+static inline uint32_t
+di_ring_lap(uint32_t i, uint32_t n_slots)
+{
+    return (i & n_slots) == 0 ? DI_SHM_MARK : 0;
+}
+
+static inline _Atomic uint32_t *
+di_ring_mark(unsigned char *slot)
+{
+    return (_Atomic uint32_t *) (void *) (slot + DI_SHM_MARK_OFF);
+}
 
 /* Free slots by the cached head. */
 static inline uint32_t
 di_ring_room(const di_ring_tx_t *tx)
 {
-    return tx->slots - (tx->next - tx->freed);
+    return tx->n_slots - (tx->next - tx->freed);
 }
 
 /* Read the peer's head.  DI_OK, or DI_EPROTO when it moved back or past what
  * was published. */
 int di_ring_tx_refresh(di_ring_tx_t *tx);
 
-/* Make all filled slots visible; seq_cst: pairs with the consumer's look
- * after it has made its sleep count odd. */
+/* Fill the next slot with `bytes` of a local one; there must be room.  Not
+ * visible to the peer before di_ring_publish(). */
+static inline void
+di_ring_put(di_ring_tx_t *tx, const void *from, size_t bytes)
+{
+    uint32_t       mark;
+    unsigned char *slot;
+
+    slot = tx->slots
+           + (size_t) (tx->next & (tx->n_slots - 1)) * tx->slot_bytes;
+    memcpy(slot, from, DI_SHM_MARK_OFF);
+    memcpy(slot + DI_SHM_MARK_OFF + 4,
+           (const char *) from + DI_SHM_MARK_OFF + 4,
+           bytes - DI_SHM_MARK_OFF - 4);
+    memcpy(&mark, (const char *) from + DI_SHM_MARK_OFF, sizeof(mark));
+    mark = (mark & ~DI_SHM_MARK) | di_ring_lap(tx->next, tx->n_slots);
+
+    if (tx->next == tx->published)
+        tx->mark = mark;
+    else
+        atomic_store_explicit(di_ring_mark(slot), mark, memory_order_relaxed);
+
+    tx->next++;
+}
+
+/* Make all filled slots visible, at least one. */
 static inline void
 di_ring_publish(di_ring_tx_t *tx)
 {
+    unsigned char *slot;
+
+    slot = tx->slots
+           + (size_t) (tx->published & (tx->n_slots - 1)) * tx->slot_bytes;
+
+    /* Release: pairs with di_ring_ready(), for this slot and those behind. */
+    atomic_store_explicit(di_ring_mark(slot), tx->mark, memory_order_release);
     tx->published = tx->next;
-    atomic_store_explicit(tx->tail, tx->next, memory_order_seq_cst);
+    di_shm_fence();              /* before di_bell_due()                    */
 }
 
-/* Read the peer's tail.  DI_OK, or DI_EPROTO when it moved back or claims
- * more slots than there are. */
-int di_ring_rx_refresh(di_ring_rx_t *rx);
+/* May the slot `ahead` places from the next one be read?  *mark gets its
+ * word. */
+static inline bool
+di_ring_ready(const di_ring_rx_t *rx, uint32_t ahead, uint32_t *mark)
+{
+    uint32_t       i = rx->next + ahead;
+    unsigned char *slot;
 
-/* Give all read slots back; seq_cst: pairs with the look for room that a
- * producer takes after it has made its sleep count odd. */
+    slot = rx->slots + (size_t) (i & (rx->n_slots - 1)) * rx->slot_bytes;
+
+    /* Acquire: pairs with di_ring_publish(). */
+    *mark = atomic_load_explicit(di_ring_mark(slot), memory_order_acquire);
+    return ((*mark ^ di_ring_lap(i, rx->n_slots)) & DI_SHM_MARK) == 0;
+}
+
+/* Copy the first `bytes` of that slot, its word being `mark`. */
+static inline void
+di_ring_get(const di_ring_rx_t *rx, uint32_t ahead, uint32_t mark, void *to,
+            size_t bytes)
+{
+    uint32_t             i = (rx->next + ahead) & (rx->n_slots - 1);
+    const unsigned char *slot = rx->slots + (size_t) i * rx->slot_bytes;
+
+    mark &= ~DI_SHM_MARK;
+    memcpy((char *) to + DI_SHM_MARK_OFF, &mark, sizeof(mark));
+    memcpy(to, slot, DI_SHM_MARK_OFF);
+    di_shm_copy((char *) to + DI_SHM_MARK_OFF + 4, slot + DI_SHM_MARK_OFF + 4,
+                bytes - DI_SHM_MARK_OFF - 4);
+}
+
+/* Give all read slots back. */
 static inline void
 di_ring_release(di_ring_rx_t *rx)
 {
     rx->released = rx->next;
-    atomic_store_explicit(rx->head, rx->next, memory_order_seq_cst);
+
+    /* Release: pairs with di_ring_tx_refresh(). */
+    atomic_store_explicit(rx->head, rx->next, memory_order_release);
 }
 
-/* Shall the sleeper be rung now?  *rung remembers for which sleep it was.
- * seq_cst: pairs with the store that made the count odd. */
+/* Shall the sleeper be rung now, a fence after what it shall see?  *rung
+ * remembers for which sleep it was. */
 static inline bool
 di_bell_due(_Atomic uint64_t *sleep, uint64_t *rung)
 {
-    uint64_t count = atomic_load_explicit(sleep, memory_order_seq_cst);
+    uint64_t count = atomic_load_explicit(sleep, memory_order_relaxed);
 
     if ((count & 1) == 0 || count == *rung)
         return false;

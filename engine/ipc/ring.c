@@ -1,10 +1,8 @@
 /*
  * ring.c - the shared memory itself, and the slow paths of its rings.
  *
- * The fast paths are inline in ipc_shm.h: a push or pop touches no cache line
- * of the peer unless the cached index says "full" or "empty".  Here are the
- * reads of the peer's index with their checks, and the making and mapping of
- * the memfd.  F_SEAL_SHRINK is what lets both sides touch the mapping without
+ * The fast paths are inline in ipc_shm.h.  Here are the read of the peer's
+ * position with its check, and the making and mapping of the memfd.  F_SEAL_SHRINK is what lets both sides touch the mapping without
  * fear of SIGBUS; F_SEAL_SEAL keeps a peer from adding seals of its own.
  */
 
@@ -21,31 +19,14 @@
 int
 di_ring_tx_refresh(di_ring_tx_t *tx)
 {
-    /* seq_cst: acquires the peer's reads of the slots we are about to fill,
-     * and pairs with di_ring_release() when we are going to sleep. */
-    uint32_t head = atomic_load_explicit(tx->head, memory_order_seq_cst);
+    /* Acquire: pairs with di_ring_release(), after the peer's reads of the
+     * slots that we are about to fill. */
+    uint32_t head = atomic_load_explicit(tx->head, memory_order_acquire);
 
     if (head - tx->freed > tx->published - tx->freed)
         return DI_EPROTO;
 
     tx->freed = head;
-    return DI_OK;
-}
-
-int
-di_ring_rx_refresh(di_ring_rx_t *rx)
-{
-    /* seq_cst: acquires the slots' content, and pairs with di_ring_publish()
-     * when we are going to sleep. */
-    uint32_t tail = atomic_load_explicit(rx->tail, memory_order_seq_cst);
-
-    if (tail - rx->released > rx->slots
-        || tail - rx->released < rx->ready - rx->released)
-    {
-        return DI_EPROTO;
-    }
-
-    rx->ready = tail;
     return DI_OK;
 }
 

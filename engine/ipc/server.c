@@ -7,9 +7,10 @@
  * on the way to GONE, so what a worker holds ends with the worker.
  *
  * Hostile workers.  A slot or payload is copied once and the copy is checked;
- * of the shared memory only the peer's indices, the slots between them and
- * the arena are ever read, and an index that moves back or too far, a payload
- * outside the arena or an unknown message closes that connection.  A request
+ * of the shared memory only the next slot, the worker's position in the other
+ * ring, its sleep count and the arena are ever read.  A position that moves
+ * back or too far, a payload outside the arena or an unknown message closes
+ * that connection.  A request
  * whose values are out of range is no breach: it gets DI_EV_REJECT.  No call
  * on a descriptor that a worker shares can block (ipc_shm.h, "Doorbells"),
  * and one di_ipc_server_recv() looks at each connection once at most, so
@@ -448,12 +449,12 @@ welcome(di_ipc_server_t *server, conn_t *conn)
 
     head = conn->shm.head;
     conn->rx = (di_ring_rx_t) {
-        .tail = &head->sub_tail, .head = &head->sub_head,
-        .slots = DI_IPC_SUB_SLOTS,
+        .slots = (unsigned char *) conn->shm.sub, .head = &head->sub_head,
+        .n_slots = DI_IPC_SUB_SLOTS, .slot_bytes = sizeof(di_shm_sub_t),
     };
     conn->tx = (di_ring_tx_t) {
-        .tail = &head->comp_tail, .head = &head->comp_head,
-        .slots = DI_IPC_COMP_SLOTS,
+        .slots = (unsigned char *) conn->shm.comp, .head = &head->comp_head,
+        .n_slots = DI_IPC_COMP_SLOTS, .slot_bytes = sizeof(di_shm_comp_t),
     };
     write_status(conn, &server->status);
 
@@ -746,17 +747,18 @@ reject(di_ipc_server_t *server, const di_ipc_msg_t *msg, di_reject_t reason,
     (void) di_ipc_server_send(server, msg->conn, &ev, NULL);
 }
 
-/* Read one slot into *msg.  DI_OK; DI_EAGAIN: answered here; DI_EPROTO. */
+/* Read the next slot, its word being `mark`, into *msg.  DI_OK; DI_EAGAIN:
+ * answered here; DI_EPROTO. */
 static int
-read_slot(di_ipc_server_t *server, conn_t *conn, di_ipc_msg_t *msg)
+read_slot(di_ipc_server_t *server, conn_t *conn, uint32_t mark,
+          di_ipc_msg_t *msg)
 {
     uint32_t            longest = server->conf.welcome.max_model_len;
     di_err_t            err = { 0 };
     di_shm_sub_t        slot;
     const di_shm_sub_t *shared;
 
-    shared = &conn->shm.sub[conn->rx.next & (DI_IPC_SUB_SLOTS - 1)];
-    di_shm_copy(&slot, shared, offsetof(di_shm_sub_t, params));
+    di_ring_get(&conn->rx, 0, mark, &slot, offsetof(di_shm_sub_t, params));
 
     msg->conn = (uint32_t) (conn - server->conn);
     msg->id = slot.id;
@@ -778,6 +780,7 @@ read_slot(di_ipc_server_t *server, conn_t *conn, di_ipc_msg_t *msg)
         return DI_EPROTO;
     }
 
+    shared = &conn->shm.sub[conn->rx.next & (DI_IPC_SUB_SLOTS - 1)];
     di_shm_copy(&slot.params, &shared->params, sizeof(slot.params));
     msg->type = DI_MSG_SUBMIT;
 
@@ -804,6 +807,7 @@ static int
 recv_from(di_ipc_server_t *server, conn_t *conn, di_ipc_msg_t *msg)
 {
     int           rc;
+    uint32_t      mark;
     di_ring_rx_t *rx = &conn->rx;
 
     if (conn->state == CONN_GONE) {
@@ -819,24 +823,17 @@ recv_from(di_ipc_server_t *server, conn_t *conn, di_ipc_msg_t *msg)
     if (conn->state != CONN_READY)
         return DI_EAGAIN;
 
-    if (rx->next == rx->ready) {
-        if (di_ring_rx_refresh(rx) != DI_OK) {
-            drop(server, conn);
-            return DI_EAGAIN;
-        }
-
-        if (rx->next == rx->ready) {
-            if (rx->released != rx->next)
-                di_ring_release(rx);
-            return DI_EAGAIN;
-        }
+    if (!di_ring_ready(rx, 0, &mark)) {
+        if (rx->released != rx->next)
+            di_ring_release(rx);
+        return DI_EAGAIN;
     }
 
     conn->held = room_for(server, conn, DI_IPC_RESERVE) < DI_IPC_RESERVE;
     if (conn->held)
         return DI_EAGAIN;
 
-    rc = read_slot(server, conn, msg);
+    rc = read_slot(server, conn, mark, msg);
     if (rc == DI_EPROTO) {
         drop(server, conn);
         return DI_EAGAIN;
@@ -880,10 +877,12 @@ int
 di_ipc_server_send(di_ipc_server_t *server, uint32_t conn,
                    const di_event_t *event, const di_top_logprob_t *top)
 {
-    conn_t  *c;
-    uint32_t i, n, n_slots, left;
+    conn_t       *c;
+    uint32_t      n, n_slots, left;
+    di_shm_comp_t slot = { .top = { { 0, 0 } } };
 
-    if (conn >= DI_IPC_CONNS_MAX || event->n_top > DI_GEN_TOP_LOGPROBS_MAX)
+    if (conn >= DI_IPC_CONNS_MAX || event->choice >= DI_GEN_N_MAX
+        || event->n_top > DI_GEN_TOP_LOGPROBS_MAX)
         return DI_EINVAL;
 
     c = &server->conn[conn];
@@ -895,16 +894,13 @@ di_ipc_server_send(di_ipc_server_t *server, uint32_t conn,
     if (room_for(server, c, n_slots) < n_slots)
         return c->state == CONN_READY ? DI_EAGAIN : DI_ECLOSED;
 
-    i = c->tx.next;
-    c->shm.comp[i++ & (DI_IPC_COMP_SLOTS - 1)].event = *event;
+    di_ring_put(&c->tx, event, sizeof(*event));
 
     for (left = event->n_top; left > 0; left -= n, top += n) {
         n = left < DI_SHM_TOP_PER_SLOT ? left : DI_SHM_TOP_PER_SLOT;
-        memcpy(c->shm.comp[i++ & (DI_IPC_COMP_SLOTS - 1)].top, top,
-               n * sizeof(*top));
+        memcpy(slot.top, top, n * sizeof(*top));
+        di_ring_put(&c->tx, &slot, sizeof(slot));
     }
-
-    c->tx.next = i;
 
     if (!c->dirty) {
         c->dirty = true;
@@ -966,21 +962,14 @@ di_ipc_server_status(di_ipc_server_t *server, const di_ipc_status_t *status)
 static bool
 has_work(di_ipc_server_t *server, conn_t *conn, bool sleeping)
 {
-    uint32_t freed;
+    uint32_t freed, mark;
 
     if (conn->state == CONN_GONE)
         return true;
     if (conn->state != CONN_READY)
         return false;
 
-    if (conn->rx.next == conn->rx.ready
-        && di_ring_rx_refresh(&conn->rx) != DI_OK)
-    {
-        drop(server, conn);
-        return true;
-    }
-
-    if (!conn->held && conn->rx.next != conn->rx.ready)
+    if (!conn->held && di_ring_ready(&conn->rx, 0, &mark))
         return true;
 
     /* Somebody may be waiting for room here: has the worker made some? */
@@ -1054,11 +1043,13 @@ set_asleep(di_ipc_server_t *server, bool asleep)
         if (((conn->sleep & 1) != 0) == asleep)
             continue;
 
-        /* seq_cst: pairs with di_bell_due() in the worker; either it sees the
-         * odd count or our look after this sees its index. */
         atomic_store_explicit(&conn->shm.head->engine_sleep, ++conn->sleep,
-                              memory_order_seq_cst);
+                              memory_order_relaxed);
     }
+
+    /* Pairs with those in the worker's flush and release: either it sees the
+     * odd count, or our look after this sees its slot or its room. */
+    di_shm_fence();
 }
 
 /* Hellos that never came, and an accept that was put off. */

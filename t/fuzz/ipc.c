@@ -29,6 +29,8 @@ typedef struct {
     int      sock;
     int      fd[DI_FDS];
     di_shm_t shm;
+    uint32_t next;               /* slot that is filled next, minus one     */
+    uint32_t events;             /* that the engine has sent us, about      */
 } raw_t;
 
 static volatile int32_t sink;    /* keeps reads from being left out         */
@@ -132,7 +134,7 @@ put_slot(raw_t *raw, input_t *in)
     uint8_t      wrong = byte(in);
     uint8_t      at = byte(in);
     di_shm_sub_t slot = {
-        .type = 1 + byte(in) % 4, .choice = byte(in), .id = byte(in),
+        .id = byte(in), .type = 1 + byte(in) % 4, .choice = byte(in),
         .payload_off = byte(in) * DI_SHM_ALIGN, .n_prompt = 1 + byte(in),
         .n_bias = byte(in) % 8, .n_stop_ids = byte(in) % 8,
         .params = { .top_p = 1, .repetition_penalty = 1, .n = 1 },
@@ -155,10 +157,12 @@ put_slot(raw_t *raw, input_t *in)
     if (wrong & 64)
         slot.payload_off = DI_IPC_ARENA_BYTES - byte(in) * DI_SHM_ALIGN;
 
-    raw->shm.sub[(atomic_load(&raw->shm.head->sub_tail) + (at & 3))
-                 % DI_IPC_SUB_SLOTS] = slot;
-    if (wrong & 128)
-        atomic_fetch_add(&raw->shm.head->sub_tail, 1);
+    /* Mostly where the engine looks next, mostly published. */
+    raw->next += (wrong & 128) == 0;
+    slot.type |= di_ring_lap(raw->next + (at & 3), DI_IPC_SUB_SLOTS);
+    if (at & 16)
+        slot.type ^= DI_SHM_MARK;
+    raw->shm.sub[(raw->next + (at & 3)) % DI_IPC_SUB_SLOTS] = slot;
 }
 
 static void
@@ -194,7 +198,7 @@ check_message(const di_ipc_msg_t *msg)
 }
 
 static void
-engine_turn(input_t *in)
+engine_turn(raw_t *raw, input_t *in)
 {
     int              i, n = byte(in);
     uint32_t         conn = byte(in) % 3;
@@ -212,6 +216,7 @@ engine_turn(input_t *in)
     for (i = 0; i < (n < 250 ? n : DI_IPC_COMP_SLOTS); i++) {
         if (di_ipc_server_send(server, conn, &ev, top) != DI_OK)
             break;
+        raw->events += (conn == 1) * (1 + (ev.n_top + 7) / 8);
     }
 
     MUST(di_ipc_server_room(server, conn) <= DI_IPC_COMP_SLOTS);
@@ -257,6 +262,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (server == NULL)
         set_up();
     raw_join(&raw);
+    raw.next = UINT32_MAX;
+    raw.events = 0;
     head = raw.shm.head;
 
     while (in.p < in.end) {
@@ -266,14 +273,14 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             put_slot(&raw, &in);
             break;
         case 2:
-            atomic_fetch_add(&head->sub_tail, byte(&in));
+            raw.next += byte(&in);
             break;
         case 3:
-            atomic_store(&head->sub_tail, word(&in));
+            head->layout.version = word(&in);
             break;
         case 4:
-            atomic_store(&head->comp_head, byte(&in) & 1
-                         ? atomic_load(&head->comp_tail) : word(&in));
+            atomic_store(&head->comp_head, byte(&in) & 1 ? raw.events
+                                                         : word(&in));
             break;
         case 5:
             atomic_store(&head->worker_sleep, word(&in));
@@ -282,7 +289,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             scribble(&raw, &in);
             break;
         case 7:
-            engine_turn(&in);
+            engine_turn(&raw, &in);
             break;
         }
     }

@@ -211,11 +211,28 @@ test_silence_and_talk(void)
 
 /* --------------------------------------------------------- hostile memory -- */
 
+/* Fill and publish slot number `at`. */
 static void
 put_sub(raw_t *raw, uint32_t at, di_shm_sub_t slot)
 {
+    slot.type = (slot.type & ~DI_SHM_MARK) | di_ring_lap(at, DI_IPC_SUB_SLOTS);
     raw->shm.sub[at % DI_IPC_SUB_SLOTS] = slot;
-    atomic_store(&raw->shm.head->sub_tail, at + 1);
+}
+
+/* The engine's event number `at`, if it is published. */
+static bool
+get_event(raw_t *raw, uint32_t at, di_event_t *ev)
+{
+    uint32_t     mark;
+    di_ring_rx_t rx = {
+        .slots = (unsigned char *) raw->shm.comp, .next = at,
+        .n_slots = DI_IPC_COMP_SLOTS, .slot_bytes = sizeof(di_shm_comp_t),
+    };
+
+    if (!di_ring_ready(&rx, 0, &mark))
+        return false;
+    di_ring_get(&rx, 0, mark, ev, sizeof(*ev));
+    return true;
 }
 
 static di_shm_sub_t
@@ -269,18 +286,12 @@ test_slots(void)
     di_ipc_server_t *server = serve(LONG);
     di_ipc_client_t *honest = join(server);
 
-    /* Indices: too far, back, wrapped. */
-    BREAKS(atomic_store(&raw.shm.head->sub_tail, DI_IPC_SUB_SLOTS + 1));
-    BREAKS(atomic_store(&raw.shm.head->sub_tail, UINT32_MAX));
-    BREAKS(atomic_store(&raw.shm.head->sub_tail, 1u << 31));
-    BREAKS(put_sub(&raw, 0, good_sub()); put_sub(&raw, 1, good_sub());
-           while (di_ipc_server_recv(server, &msg) == DI_OK) { }
-           atomic_store(&raw.shm.head->sub_tail, 1));
-
-    /* Slots. */
     BREAKS_BY_SLOT(sub.type = 0);
     BREAKS_BY_SLOT(sub.type = 5);
     BREAKS_BY_SLOT(sub.type = UINT32_MAX);
+    BREAKS(put_sub(&raw, 0, good_sub()); put_sub(&raw, 1, good_sub());
+           while (di_ipc_server_recv(server, &msg) == DI_OK) { }
+           put_sub(&raw, 2, (di_shm_sub_t) { 0 }));
     BREAKS_BY_SLOT(sub.payload_off = 4);
     BREAKS_BY_SLOT(sub.payload_off = DI_IPC_ARENA_BYTES);
     BREAKS_BY_SLOT(sub.payload_off = DI_IPC_ARENA_BYTES - 64;
@@ -312,8 +323,8 @@ test_rejects(void)
     put_sub(&raw, 0, sub);
     CHECK_EQ_INT(di_ipc_server_recv(server, &msg), DI_EAGAIN);
     di_ipc_server_flush(server);
-    CHECK_EQ_INT(atomic_load(&raw.shm.head->comp_tail), 1);
-    ev = raw.shm.comp[0].event;
+    CHECK(get_event(&raw, 0, &ev) && !get_event(&raw, 1, &ev));
+    CHECK(get_event(&raw, 0, &ev));
     CHECK(ev.type == DI_EV_REJECT && ev.id == 5);
     CHECK_EQ_INT(ev.u.reject.reason, DI_REJECT_INVALID);
     CHECK_EQ_STR(ev.u.reject.text, "top_p");
@@ -323,7 +334,7 @@ test_rejects(void)
     put_sub(&raw, 1, sub);
     CHECK_EQ_INT(di_ipc_server_recv(server, &msg), DI_EAGAIN);
     di_ipc_server_flush(server);
-    ev = raw.shm.comp[1].event;
+    CHECK(get_event(&raw, 1, &ev));
     CHECK_EQ_INT(ev.u.reject.reason, DI_REJECT_TOO_LONG);
     CHECK(ev.u.reject.a == UINT32_MAX && ev.u.reject.b == 100);
 
@@ -373,6 +384,7 @@ test_descriptors(void)
 {
     int              i;
     raw_t            raw;
+    uint32_t         n = 0;
     char             bytes[256];
     uint64_t         t;
     uint64_t         most = UINT64_MAX - 1;
@@ -395,9 +407,10 @@ test_descriptors(void)
     CHECK_EQ_INT(fcntl(raw.fd[DI_FD_WORKER_BELL], F_SETFL, 0), 0);
     CHECK(write(raw.fd[DI_FD_WORKER_BELL], "x", 1) < 0);     /* read end    */
     for (i = 0; i < 100000; i++) {
-        if (di_ipc_server_send(server, 0, &ev, NULL) != DI_OK)
-            atomic_store(&raw.shm.head->comp_head,
-                         atomic_load(&raw.shm.head->comp_tail));
+        if (di_ipc_server_send(server, 0, &ev, NULL) == DI_OK)
+            n++;
+        else
+            atomic_store(&raw.shm.head->comp_head, n);
         atomic_store(&raw.shm.head->worker_sleep, 2u * (unsigned) i + 1);
         di_ipc_server_flush(server);
     }
@@ -584,12 +597,12 @@ test_welcome(void)
            WELCOME(fake.fd, 3));
 }
 
-/* Put one event in the ring and see what the worker makes of it. */
+/* Put an event and n - 1 slots in the ring; see what the worker makes of it. */
 #define GETS(rc_wanted, ...)                                                \
     do {                                                                    \
         fake_t                  fake;                                       \
         di_event_t              ev = { .id = 1, .type = DI_EV_STARTED };    \
-        uint32_t                tail = 1;                                   \
+        uint32_t                i, n = 1;                                   \
         di_ipc_welcome_msg_t    w = welcome();                              \
         const di_top_logprob_t *top;                                        \
                                                                             \
@@ -598,7 +611,8 @@ test_welcome(void)
         CHECK_EQ_INT(di_ipc_client_handshake(fake.client, NULL), DI_OK);    \
         __VA_ARGS__;                                                        \
         fake.shm.comp[0].event = ev;                                        \
-        atomic_store(&fake.shm.head->comp_tail, tail);                      \
+        for (i = 0; i < n; i++)                                             \
+            *di_ring_mark((void *) &fake.shm.comp[i]) |= DI_SHM_MARK;       \
         CHECK_EQ_INT(di_ipc_client_recv(fake.client, &ev, &top), rc_wanted);\
         fake_close(&fake);                                                  \
     } while (0)
@@ -607,9 +621,7 @@ static void
 test_events(void)
 {
     GETS(DI_OK, (void) 0);
-    GETS(DI_EAGAIN, tail = 0);
-    GETS(DI_EPROTO, tail = DI_IPC_COMP_SLOTS + 1);
-    GETS(DI_EPROTO, tail = UINT32_MAX);
+    GETS(DI_EAGAIN, n = 0);
     GETS(DI_EPROTO, ev.type = 0);
     GETS(DI_EPROTO, ev.type = 7);
     GETS(DI_EPROTO, ev.n_top = 1);
@@ -621,12 +633,12 @@ test_events(void)
     GETS(DI_EPROTO, ev.type = DI_EV_TOKENS; ev.n_tokens = 1; ev.n_top = 1);
     GETS(DI_OK, ev.type = DI_EV_LOGPROB);
     GETS(DI_EPROTO, ev.type = DI_EV_LOGPROB; ev.n_top = 1);
-    GETS(DI_OK, ev.type = DI_EV_LOGPROB; ev.n_top = 8; tail = 2);
-    GETS(DI_EPROTO, ev.type = DI_EV_LOGPROB; ev.n_top = 9; tail = 2);
-    GETS(DI_OK, ev.type = DI_EV_PROMPT_LOGPROB; ev.n_top = 20; tail = 4);
-    GETS(DI_EPROTO, ev.type = DI_EV_LOGPROB; ev.n_top = 21; tail = 9);
+    GETS(DI_OK, ev.type = DI_EV_LOGPROB; ev.n_top = 8; n = 2);
+    GETS(DI_EPROTO, ev.type = DI_EV_LOGPROB; ev.n_top = 9; n = 2);
+    GETS(DI_OK, ev.type = DI_EV_PROMPT_LOGPROB; ev.n_top = 20; n = 4);
+    GETS(DI_EPROTO, ev.type = DI_EV_LOGPROB; ev.n_top = 21; n = 9);
     GETS(DI_EPROTO, ev.type = DI_EV_LOGPROB; ev.n_top = UINT16_MAX;
-         tail = DI_IPC_COMP_SLOTS);
+         n = DI_IPC_COMP_SLOTS);
     GETS(DI_EPROTO, ev.type = DI_EV_FINISH);
     GETS(DI_OK, ev.type = DI_EV_FINISH; ev.u.finish.reason = 5);
     GETS(DI_EPROTO, ev.type = DI_EV_FINISH; ev.u.finish.reason = 6);
