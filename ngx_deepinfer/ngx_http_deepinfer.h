@@ -154,6 +154,7 @@ struct ngx_http_deepinfer_engine_s {
     ngx_event_t                    flush;       /* posted: publish a batch */
     ngx_event_t                    retry;       /* the ring was full */
     ngx_msec_t                     backoff;     /* before the next connect */
+    uint64_t                       now;         /* when events were taken */
 
     ngx_queue_t                    requests;    /* submitted, by ctx->queue */
     ngx_queue_t                    dirty;       /* to be written */

@@ -274,6 +274,8 @@ ngx_http_deepinfer_engine_take(ngx_http_deepinfer_engine_t *engine)
     const di_top_logprob_t    *top;
     ngx_http_deepinfer_ctx_t  *ctx;
 
+    engine->now = ngx_http_deepinfer_now();
+
     for (n = 0; n < NGX_HTTP_DEEPINFER_BATCH; n++) {
 
         rc = di_ipc_client_recv(engine->client, &event, &top);

@@ -148,7 +148,7 @@ ngx_http_deepinfer_tokens(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev)
         return;
     }
 
-    ctx->last = ngx_http_deepinfer_now();
+    ctx->last = ctx->engine->now;
 
     if (ctx->first == 0) {
         ctx->first = ctx->last;

@@ -29,6 +29,7 @@ sub server {
         location \@error { deepinfer_error; }
         location = $chat { deepinfer_pass echo; }
         location = /pair { deepinfer_pass pair; }
+        location = /short { deepinfer_pass short; }
         location = /patient {
             deepinfer_pass echo;
             deepinfer_ignore_client_abort on;
@@ -46,6 +47,11 @@ my $pools = <<"END";
     deepinfer_pool echo {
         model  $ENV{TEST_NGINX_DEEPINFER_MODEL};
         engine unix:@{[$one->socket_path]};
+    }
+    deepinfer_pool short {
+        model  $ENV{TEST_NGINX_DEEPINFER_MODEL};
+        engine unix:@{[$one->socket_path]};
+        queue  2;
     }
     deepinfer_pool pair {
         model  $ENV{TEST_NGINX_DEEPINFER_MODEL};
@@ -74,7 +80,7 @@ sub stream {
     my $uri = $arg{uri} // $chat;
     my $body = script($script, stream => JSON::PP::true, %{$arg{body} // {}});
 
-    $body->{model} = 'pair' if $uri eq '/pair';
+    $body->{model} = $1 if $uri =~ m{^/(pair|short)};
     $client->request('POST', $uri, $body);
     return $client;
 }
@@ -107,7 +113,7 @@ sub up {
     }) or diag http_get($port, '/metrics')->{body};
 }
 
-up(3);
+up(4);
 
 # ------------------------------------------------------------------ plain --
 
@@ -200,7 +206,7 @@ $response = http_post($port, '/pair',
 is($response->{status}, 200, 'the other engine of a pool serves');
 
 $one->run;
-up(3);
+up(4);
 is(ask('hello')->{status}, 200, 'an engine that is back serves by itself');
 is(http_get($port, '/health')->{status}, 200, 'health says so, too');
 
@@ -210,7 +216,7 @@ $client = stream('@@die', uri => '/pair');
 is($client->read_head->{status}, 503, 'a request that kills two engines: 503');
 ok(!$one->alive && !$two->alive, 'it was given to both');
 $_->run for $one, $two;
-up(3);
+up(4);
 
 # one engine of two dies while requests wait for their first token
 my @waiting = map { stream("\@\@first 1000\n\@\@say moved", uri => '/pair') }
@@ -222,7 +228,29 @@ is(join(' ', map { stream_text(0, $_->read_events) } @waiting),
 like(http_get($port, '/metrics')->{body},
      qr/^deepinfer_resubmits_total\{model="pair"\} [1-9]/m, 'and are counted');
 $one->run;
-up(3);
+up(4);
+
+# a full queue: of an engine, of both, and the pool's own
+$response = http_post($port, '/pair', { %{ script('@@reject queue_full 5 5') },
+                                        model => 'pair' });
+is($response->{status}, 429, 'engines with full queues: 429');
+is($response->{headers}{'retry-after'}, 1, 'with Retry-After');
+is(scalar(grep { $_->log =~ /reject.*queue_full/ } $one, $two), 2,
+   'both were asked');
+
+$one->signal('STOP');
+@waiting = map { stream('hello', uri => '/short') } 1 .. 6;
+sleep(1.2);
+my @full = grep { ($_->read_head(0.01) // { status => 0 })->{status} == 429 }
+           @waiting;
+cmp_ok(scalar @full, '>=', 2, 'more than `queue` requests that wait: 429');
+like($full[0]->read_body, qr/queue is full: 2/,
+     'and says so');
+my @held = grep { ($_->{head} // { status => 200 })->{status} == 200 } @waiting;
+is($held[0]->read_event->{comment}, 'ping', 'an engine that hangs: pings');
+$one->signal('CONT');
+is(join(' ', map { stream_text(0, $_->read_events) } @held),
+   join(' ', ('hello') x @held), 'and the rest when it goes on');
 
 # ------------------------------------------------------------- long bodies --
 
