@@ -76,7 +76,7 @@ BENCH_BIN     := $(patsubst t/bench/%.c,$(BUILD)/bench/%,$(BENCH_SRC))
 FUZZ_BIN      := $(patsubst t/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 
 # The unit tests that start threads or share memory between them.
-TSAN_UNITS    := $(filter ipc% ring% pool% kernels% sched% serve%, \
+TSAN_UNITS    := $(filter ipc% ring% pool% kernels% sched% serve% vocab%, \
                    $(notdir $(UNIT_SRC:.c=)))
 
 # One short line for each step; V=1 shows the commands.

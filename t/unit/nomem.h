@@ -15,7 +15,9 @@
  *     }
  *
  * clang links its sanitizers statically, where the next definition can't be
- * found, so there NOMEM is 0 and nothing ever fails.  One thread only.
+ * found, and ThreadSanitizer allocates before dlsym() works: there NOMEM is 0
+ * and nothing ever fails.  nomem_after() is for programs that have one
+ * thread at that time.
  */
 
 #ifndef NOMEM_H
@@ -29,6 +31,9 @@
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define NOMEM 0
 #endif
+#endif
+#ifdef __SANITIZE_THREAD__
+#define NOMEM 0
 #endif
 #ifndef NOMEM
 #define NOMEM 1
