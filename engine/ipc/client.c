@@ -252,11 +252,11 @@ attach_rings(di_ipc_client_t *client)
 
     client->tx = (di_ring_tx_t) {
         .slots = (unsigned char *) client->shm.sub, .head = &head->sub_head,
-        .n_slots = DI_IPC_SUB_SLOTS, .slot_bytes = sizeof(di_shm_sub_t),
+        .n_slots = DI_IPC_SUB_SLOTS,
     };
     client->rx = (di_ring_rx_t) {
         .slots = (unsigned char *) client->shm.comp, .head = &head->comp_head,
-        .n_slots = DI_IPC_COMP_SLOTS, .slot_bytes = sizeof(di_shm_comp_t),
+        .n_slots = DI_IPC_COMP_SLOTS,
     };
 }
 
@@ -429,12 +429,12 @@ reserve(di_ipc_client_t *client, uint64_t bytes, uint64_t *start)
 
 /* Stage a slot whose payload ends at arena_end. */
 static void
-put_slot(di_ipc_client_t *client, const di_shm_sub_t *slot, size_t bytes,
+put_slot(di_ipc_client_t *client, const di_shm_sub_t *slot,
          uint64_t arena_end)
 {
     client->arena_next = arena_end;
     client->arena_end[client->tx.next & (DI_IPC_SUB_SLOTS - 1)] = arena_end;
-    di_ring_put(&client->tx, slot, bytes);
+    di_ring_put(&client->tx, slot);
 }
 
 static void
@@ -442,6 +442,8 @@ fill_payload(unsigned char *to, const di_gen_request_t *req)
 {
     size_t bytes = req->n_prompt * sizeof(int32_t);
 
+    memcpy(to, &req->params, sizeof(req->params));
+    to += sizeof(req->params);
     memcpy(to, req->prompt, bytes);
     to += bytes;
 
@@ -467,10 +469,7 @@ di_ipc_client_submit(di_ipc_client_t *client, uint64_t id,
     if (rc != DI_OK)
         return rc;
 
-    bytes = (uint64_t) req->n_prompt * sizeof(int32_t)
-            + (uint64_t) req->n_bias * sizeof(di_logit_bias_t)
-            + (uint64_t) req->n_stop_ids * sizeof(int32_t);
-
+    bytes = di_shm_payload_bytes(req->n_prompt, req->n_bias, req->n_stop_ids);
     if (bytes > DI_IPC_ARENA_BYTES)
         return di_err_set(err, DI_ELIMIT, 0,
                           "a request of %llu bytes exceeds the channel's %u",
@@ -491,10 +490,9 @@ di_ipc_client_submit(di_ipc_client_t *client, uint64_t id,
         .n_prompt = req->n_prompt,
         .n_bias = req->n_bias,
         .n_stop_ids = req->n_stop_ids,
-        .params = req->params,
     };
     memcpy(slot.salt, req->salt, sizeof(slot.salt));
-    put_slot(client, &slot, sizeof(slot), start + bytes);
+    put_slot(client, &slot, start + bytes);
     return DI_OK;
 }
 
@@ -509,8 +507,7 @@ control(di_ipc_client_t *client, uint32_t type, uint64_t id, uint32_t choice)
     if (rc != DI_OK)
         return rc;
 
-    put_slot(client, &slot, offsetof(di_shm_sub_t, params),
-             client->arena_next);
+    put_slot(client, &slot, client->arena_next);
     return DI_OK;
 }
 
@@ -629,7 +626,7 @@ di_ipc_client_recv(di_ipc_client_t *client, di_event_t *event,
         return DI_EAGAIN;
     }
 
-    di_ring_get(rx, 0, mark, event, sizeof(*event));
+    di_ring_get(rx, 0, mark, event);
     if (!event_is_sound(event))
         return DI_EPROTO;
 
@@ -638,8 +635,7 @@ di_ipc_client_recv(di_ipc_client_t *client, di_event_t *event,
     for (i = 0; i < n_slots; i++) {
         if (!di_ring_ready(rx, 1 + i, &mark))
             return DI_EPROTO;
-        di_ring_get(rx, 1 + i, mark, &client->top[i * DI_SHM_TOP_PER_SLOT],
-                    sizeof(di_shm_comp_t));
+        di_ring_get(rx, 1 + i, mark, &client->top[i * DI_SHM_TOP_PER_SLOT]);
     }
 
     if (event->type == DI_EV_REJECT)

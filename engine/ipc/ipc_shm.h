@@ -7,8 +7,8 @@
  * never read by the engine):
  *
  *     0        head page: positions and sleep counts, one owner per line
- *     4096     submission ring, 1024 slots of 128 bytes
- *     +128 K   completion ring, 16384 slots of 64 bytes
+ *     4096     submission ring, 1024 slots of 64 bytes
+ *     +64 K    completion ring, 16384 slots of 64 bytes
  *     +1 M     status page
  *     +4096    arena, 16 MiB
  *
@@ -102,7 +102,9 @@ _Static_assert(offsetof(di_shm_head_t, comp_head) == 3 * DI_SHM_LINE, "layout");
 _Static_assert(offsetof(di_shm_head_t, worker_sleep) == 4 * DI_SHM_LINE,
                "layout");
 
-/* Where every slot has its mark, and the bit. */
+/* Both rings' slots are one cache line; where each has its mark, and the
+ * bit. */
+#define DI_SHM_SLOT         64
 #define DI_SHM_MARK_OFF     8
 #define DI_SHM_MARK         0x80000000u
 
@@ -116,25 +118,31 @@ enum {
     DI_SUB_RESUME = 4,
 };
 
-/* One submission: all fields are the worker's.  The first cache line is the
- * whole of a control message. */
+/* One submission: all fields are the worker's.  The payload of a SUBMIT lies
+ * in the arena: parameters, prompt, bias list, stop ids, without gaps. */
 typedef struct {
-    uint64_t        id;
-    uint32_t        type;        /* DI_SUB_..., and the mark                */
-    uint32_t        choice;      /* DI_SUB_CANCEL: UINT32_MAX = all         */
-    uint32_t        payload_off; /* in the arena, a multiple of DI_SHM_ALIGN:
-                                  * prompt, then bias, then stop ids        */
-    uint32_t        n_prompt;
-    uint32_t        n_bias;
-    uint32_t        n_stop_ids;
-    uint8_t         salt[16];
-    uint8_t         reserved[16];
-    di_gen_params_t params;      /* second line                             */
+    uint64_t id;
+    uint32_t type;               /* DI_SUB_..., and the mark                */
+    uint32_t choice;             /* DI_SUB_CANCEL: UINT32_MAX = all         */
+    uint32_t payload_off;        /* in the arena, a multiple of DI_SHM_ALIGN*/
+    uint32_t n_prompt;
+    uint32_t n_bias;
+    uint32_t n_stop_ids;
+    uint8_t  salt[16];
+    uint8_t  reserved[16];
 } di_shm_sub_t;
 
-_Static_assert(sizeof(di_shm_sub_t) == 128, "wire layout");
+_Static_assert(sizeof(di_shm_sub_t) == 64, "wire layout");
 _Static_assert(offsetof(di_shm_sub_t, type) == DI_SHM_MARK_OFF, "mark");
-_Static_assert(offsetof(di_shm_sub_t, params) == 64, "wire layout");
+
+/* Bytes of a payload; at most DI_IPC_ARENA_BYTES are possible. */
+static inline uint64_t
+di_shm_payload_bytes(uint32_t n_prompt, uint32_t n_bias, uint32_t n_stop_ids)
+{
+    return sizeof(di_gen_params_t) + (uint64_t) n_prompt * sizeof(int32_t)
+           + (uint64_t) n_bias * sizeof(di_logit_bias_t)
+           + (uint64_t) n_stop_ids * sizeof(int32_t);
+}
 
 /* Completion slots are the engine's: an event, then its top entries.  The
  * mark is the upper bit of the event's choice, or of top[1].id. */
@@ -209,7 +217,6 @@ typedef struct {
     unsigned char    *slots;     /* shared, ours                            */
     _Atomic uint32_t *head;      /* shared, the peer's: slots read          */
     uint32_t          n_slots;   /* a power of two                          */
-    uint32_t          slot_bytes;
     uint32_t          next;      /* slot to fill next; runs free            */
     uint32_t          published; /* slots before it are the peer's to read  */
     uint32_t          freed;     /* head as last read and checked           */
@@ -221,7 +228,6 @@ typedef struct {
     unsigned char    *slots;     /* shared, the peer's                      */
     _Atomic uint32_t *head;      /* shared, ours: slots read                */
     uint32_t          n_slots;   /* a power of two                          */
-    uint32_t          slot_bytes;
     uint32_t          next;      /* slot to read next; runs free            */
     uint32_t          released;  /* head as last published                  */
 } di_ring_rx_t;
@@ -248,6 +254,12 @@ di_ring_lap(uint32_t i, uint32_t n_slots)
     return (i & n_slots) == 0 ? DI_SHM_MARK : 0;
 }
 
+static inline unsigned char *
+di_ring_slot(unsigned char *slots, uint32_t i, uint32_t n_slots)
+{
+    return slots + (size_t) (i & (n_slots - 1)) * DI_SHM_SLOT;
+}
+
 static inline _Atomic uint32_t *
 di_ring_mark(unsigned char *slot)
 {
@@ -265,20 +277,18 @@ di_ring_room(const di_ring_tx_t *tx)
  * was published. */
 int di_ring_tx_refresh(di_ring_tx_t *tx);
 
-/* Fill the next slot with `bytes` of a local one; there must be room.  Not
- * visible to the peer before di_ring_publish(). */
+/* Fill the next slot from a local one; there must be room.  Not visible to
+ * the peer before di_ring_publish(). */
 static inline void
-di_ring_put(di_ring_tx_t *tx, const void *from, size_t bytes)
+di_ring_put(di_ring_tx_t *tx, const void *from)
 {
     uint32_t       mark;
-    unsigned char *slot;
+    unsigned char *slot = di_ring_slot(tx->slots, tx->next, tx->n_slots);
 
-    slot = tx->slots
-           + (size_t) (tx->next & (tx->n_slots - 1)) * tx->slot_bytes;
     memcpy(slot, from, DI_SHM_MARK_OFF);
     memcpy(slot + DI_SHM_MARK_OFF + 4,
            (const char *) from + DI_SHM_MARK_OFF + 4,
-           bytes - DI_SHM_MARK_OFF - 4);
+           DI_SHM_SLOT - DI_SHM_MARK_OFF - 4);
     memcpy(&mark, (const char *) from + DI_SHM_MARK_OFF, sizeof(mark));
     mark = (mark & ~DI_SHM_MARK) | di_ring_lap(tx->next, tx->n_slots);
 
@@ -294,10 +304,7 @@ di_ring_put(di_ring_tx_t *tx, const void *from, size_t bytes)
 static inline void
 di_ring_publish(di_ring_tx_t *tx)
 {
-    unsigned char *slot;
-
-    slot = tx->slots
-           + (size_t) (tx->published & (tx->n_slots - 1)) * tx->slot_bytes;
+    unsigned char *slot = di_ring_slot(tx->slots, tx->published, tx->n_slots);
 
     /* Release: pairs with di_ring_ready(), for this slot and those behind. */
     atomic_store_explicit(di_ring_mark(slot), tx->mark, memory_order_release);
@@ -311,28 +318,25 @@ static inline bool
 di_ring_ready(const di_ring_rx_t *rx, uint32_t ahead, uint32_t *mark)
 {
     uint32_t       i = rx->next + ahead;
-    unsigned char *slot;
-
-    slot = rx->slots + (size_t) (i & (rx->n_slots - 1)) * rx->slot_bytes;
+    unsigned char *slot = di_ring_slot(rx->slots, i, rx->n_slots);
 
     /* Acquire: pairs with di_ring_publish(). */
     *mark = atomic_load_explicit(di_ring_mark(slot), memory_order_acquire);
     return ((*mark ^ di_ring_lap(i, rx->n_slots)) & DI_SHM_MARK) == 0;
 }
 
-/* Copy the first `bytes` of that slot, its word being `mark`. */
+/* Copy that slot, its word being `mark`. */
 static inline void
-di_ring_get(const di_ring_rx_t *rx, uint32_t ahead, uint32_t mark, void *to,
-            size_t bytes)
+di_ring_get(const di_ring_rx_t *rx, uint32_t ahead, uint32_t mark, void *to)
 {
-    uint32_t             i = (rx->next + ahead) & (rx->n_slots - 1);
-    const unsigned char *slot = rx->slots + (size_t) i * rx->slot_bytes;
+    const unsigned char *slot;
 
+    slot = di_ring_slot(rx->slots, rx->next + ahead, rx->n_slots);
     mark &= ~DI_SHM_MARK;
-    memcpy((char *) to + DI_SHM_MARK_OFF, &mark, sizeof(mark));
     memcpy(to, slot, DI_SHM_MARK_OFF);
+    memcpy((char *) to + DI_SHM_MARK_OFF, &mark, sizeof(mark));
     di_shm_copy((char *) to + DI_SHM_MARK_OFF + 4, slot + DI_SHM_MARK_OFF + 4,
-                bytes - DI_SHM_MARK_OFF - 4);
+                DI_SHM_SLOT - DI_SHM_MARK_OFF - 4);
 }
 
 /* Give all read slots back. */

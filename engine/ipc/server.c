@@ -450,11 +450,11 @@ welcome(di_ipc_server_t *server, conn_t *conn)
     head = conn->shm.head;
     conn->rx = (di_ring_rx_t) {
         .slots = (unsigned char *) conn->shm.sub, .head = &head->sub_head,
-        .n_slots = DI_IPC_SUB_SLOTS, .slot_bytes = sizeof(di_shm_sub_t),
+        .n_slots = DI_IPC_SUB_SLOTS,
     };
     conn->tx = (di_ring_tx_t) {
         .slots = (unsigned char *) conn->shm.comp, .head = &head->comp_head,
-        .n_slots = DI_IPC_COMP_SLOTS, .slot_bytes = sizeof(di_shm_comp_t),
+        .n_slots = DI_IPC_COMP_SLOTS,
     };
     write_status(conn, &server->status);
 
@@ -705,10 +705,8 @@ copy_payload(di_ipc_server_t *server, conn_t *conn, const di_shm_sub_t *slot,
         return DI_EPROTO;
     }
 
-    bytes = (uint64_t) slot->n_prompt * sizeof(int32_t)
-            + (uint64_t) slot->n_bias * sizeof(di_logit_bias_t)
-            + (uint64_t) slot->n_stop_ids * sizeof(int32_t);
-
+    bytes = di_shm_payload_bytes(slot->n_prompt, slot->n_bias,
+                                 slot->n_stop_ids);
     if (slot->payload_off > DI_IPC_ARENA_BYTES
         || bytes > DI_IPC_ARENA_BYTES - slot->payload_off)
     {
@@ -718,13 +716,14 @@ copy_payload(di_ipc_server_t *server, conn_t *conn, const di_shm_sub_t *slot,
     di_shm_copy(from, conn->shm.arena + slot->payload_off, bytes);
 
     *req = (di_gen_request_t) {
-        .params = slot->params,
         .n_prompt = slot->n_prompt,
         .n_bias = slot->n_bias,
         .n_stop_ids = slot->n_stop_ids,
     };
     memcpy(req->salt, slot->salt, sizeof(req->salt));
 
+    memcpy(&req->params, from, sizeof(req->params));
+    from += sizeof(req->params);
     req->prompt = (const int32_t *) from;
     from += (size_t) slot->n_prompt * sizeof(int32_t);
     req->bias = (const di_logit_bias_t *) from;
@@ -753,12 +752,11 @@ static int
 read_slot(di_ipc_server_t *server, conn_t *conn, uint32_t mark,
           di_ipc_msg_t *msg)
 {
-    uint32_t            longest = server->conf.welcome.max_model_len;
-    di_err_t            err = { 0 };
-    di_shm_sub_t        slot;
-    const di_shm_sub_t *shared;
+    uint32_t     longest = server->conf.welcome.max_model_len;
+    di_err_t     err = { 0 };
+    di_shm_sub_t slot;
 
-    di_ring_get(&conn->rx, 0, mark, &slot, offsetof(di_shm_sub_t, params));
+    di_ring_get(&conn->rx, 0, mark, &slot);
 
     msg->conn = (uint32_t) (conn - server->conn);
     msg->id = slot.id;
@@ -780,8 +778,6 @@ read_slot(di_ipc_server_t *server, conn_t *conn, uint32_t mark,
         return DI_EPROTO;
     }
 
-    shared = &conn->shm.sub[conn->rx.next & (DI_IPC_SUB_SLOTS - 1)];
-    di_shm_copy(&slot.params, &shared->params, sizeof(slot.params));
     msg->type = DI_MSG_SUBMIT;
 
     /* Megabytes that can't be served are not worth a copy. */
@@ -894,12 +890,12 @@ di_ipc_server_send(di_ipc_server_t *server, uint32_t conn,
     if (room_for(server, c, n_slots) < n_slots)
         return c->state == CONN_READY ? DI_EAGAIN : DI_ECLOSED;
 
-    di_ring_put(&c->tx, event, sizeof(*event));
+    di_ring_put(&c->tx, event);
 
     for (left = event->n_top; left > 0; left -= n, top += n) {
         n = left < DI_SHM_TOP_PER_SLOT ? left : DI_SHM_TOP_PER_SLOT;
         memcpy(slot.top, top, n * sizeof(*top));
-        di_ring_put(&c->tx, &slot, sizeof(slot));
+        di_ring_put(&c->tx, &slot);
     }
 
     if (!c->dirty) {

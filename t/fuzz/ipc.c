@@ -137,8 +137,8 @@ put_slot(raw_t *raw, input_t *in)
         .id = byte(in), .type = 1 + byte(in) % 4, .choice = byte(in),
         .payload_off = byte(in) * DI_SHM_ALIGN, .n_prompt = 1 + byte(in),
         .n_bias = byte(in) % 8, .n_stop_ids = byte(in) % 8,
-        .params = { .top_p = 1, .repetition_penalty = 1, .n = 1 },
     };
+    di_gen_params_t params = { .top_p = 1, .repetition_penalty = 1, .n = 1 };
 
     if (wrong & 1)
         slot.type = word(in);
@@ -152,10 +152,13 @@ put_slot(raw_t *raw, input_t *in)
         slot.n_stop_ids = word(in);
     if (wrong & 32) {
         uint32_t v = word(in);
-        memcpy((char *) &slot.params + byte(in) % 16 * 4, &v, 4);
+        memcpy((char *) &params + byte(in) % 16 * 4, &v, 4);
     }
     if (wrong & 64)
         slot.payload_off = DI_IPC_ARENA_BYTES - byte(in) * DI_SHM_ALIGN;
+
+    memcpy(raw->shm.arena + slot.payload_off % DI_IPC_ARENA_BYTES
+           / DI_SHM_ALIGN * DI_SHM_ALIGN, &params, sizeof(params));
 
     /* Mostly where the engine looks next, mostly published. */
     raw->next += (wrong & 128) == 0;

@@ -259,7 +259,8 @@ static void
 test_arena(void)
 {
     di_err_t         err = { 0 };
-    uint32_t         all = DI_IPC_ARENA_BYTES / sizeof(int32_t);
+    uint32_t         all = (DI_IPC_ARENA_BYTES - sizeof(di_gen_params_t))
+                           / sizeof(int32_t);
     int32_t         *prompt = calloc(all + 1, sizeof(int32_t));
     di_ipc_msg_t     msg;
     di_gen_request_t req;

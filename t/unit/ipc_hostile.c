@@ -226,22 +226,28 @@ get_event(raw_t *raw, uint32_t at, di_event_t *ev)
     uint32_t     mark;
     di_ring_rx_t rx = {
         .slots = (unsigned char *) raw->shm.comp, .next = at,
-        .n_slots = DI_IPC_COMP_SLOTS, .slot_bytes = sizeof(di_shm_comp_t),
+        .n_slots = DI_IPC_COMP_SLOTS,
     };
 
     if (!di_ring_ready(&rx, 0, &mark))
         return false;
-    di_ring_get(&rx, 0, mark, ev, sizeof(*ev));
+    di_ring_get(&rx, 0, mark, ev);
     return true;
 }
 
 static di_shm_sub_t
 good_sub(void)
 {
-    return (di_shm_sub_t) {
-        .type = DI_SUB_SUBMIT, .id = 5, .n_prompt = 4,
-        .params = { .top_p = 1, .repetition_penalty = 1, .n = 1 },
-    };
+    return (di_shm_sub_t) { .type = DI_SUB_SUBMIT, .id = 5, .n_prompt = 4 };
+}
+
+/* Parameters of a payload at offset 0. */
+static void
+put_params(raw_t *raw, float top_p)
+{
+    di_gen_params_t p = { .top_p = top_p, .repetition_penalty = 1, .n = 1 };
+
+    memcpy(raw->shm.arena, &p, sizeof(p));
 }
 
 /* The raw worker must lose its connection, the honest one must be served. */
@@ -289,16 +295,18 @@ test_slots(void)
     BREAKS_BY_SLOT(sub.type = 0);
     BREAKS_BY_SLOT(sub.type = 5);
     BREAKS_BY_SLOT(sub.type = UINT32_MAX);
-    BREAKS(put_sub(&raw, 0, good_sub()); put_sub(&raw, 1, good_sub());
+    BREAKS(put_params(&raw, 1);
+           put_sub(&raw, 0, good_sub()); put_sub(&raw, 1, good_sub());
            while (di_ipc_server_recv(server, &msg) == DI_OK) { }
            put_sub(&raw, 2, (di_shm_sub_t) { 0 }));
     BREAKS_BY_SLOT(sub.payload_off = 4);
     BREAKS_BY_SLOT(sub.payload_off = DI_IPC_ARENA_BYTES);
     BREAKS_BY_SLOT(sub.payload_off = DI_IPC_ARENA_BYTES - 64;
-                   sub.n_prompt = 17);
+                   sub.n_prompt = 1);
     BREAKS_BY_SLOT(sub.payload_off = UINT32_MAX - 63);
-    BREAKS_BY_SLOT(sub.n_prompt = DI_IPC_ARENA_BYTES / 4 + 1);
-    BREAKS_BY_SLOT(sub.n_prompt = DI_IPC_ARENA_BYTES / 4; sub.n_bias = 1);
+    BREAKS_BY_SLOT(sub.n_prompt = DI_IPC_ARENA_BYTES / 4 - 15);
+    BREAKS_BY_SLOT(sub.n_prompt = DI_IPC_ARENA_BYTES / 4 - 16;
+                   sub.n_bias = 1);
     BREAKS_BY_SLOT(sub.n_bias = DI_GEN_BIAS_MAX + 1);
     BREAKS_BY_SLOT(sub.n_bias = UINT32_MAX);
     BREAKS_BY_SLOT(sub.n_stop_ids = DI_GEN_STOP_IDS_MAX + 1);
@@ -319,7 +327,7 @@ test_rejects(void)
     di_ipc_server_t *server = serve(100);
 
     raw_join(server, &raw);
-    sub.params.top_p = 2;
+    put_params(&raw, 2);
     put_sub(&raw, 0, sub);
     CHECK_EQ_INT(di_ipc_server_recv(server, &msg), DI_EAGAIN);
     di_ipc_server_flush(server);
@@ -341,6 +349,7 @@ test_rejects(void)
     sub = good_sub();
     sub.n_prompt = 0;
     put_sub(&raw, 2, sub);
+    put_params(&raw, 1);
     CHECK_EQ_INT(di_ipc_server_recv(server, &msg), DI_EAGAIN);
     sub.n_prompt = 100;
     put_sub(&raw, 3, sub);
