@@ -19,6 +19,7 @@
  * the order it adds in.  Source of the scheme: DeepInfer 0.1.0's sampler.
  */
 
+#include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <stdbool.h>
@@ -464,6 +465,7 @@ draw_lane(const di_sampler_t *s, uint32_t lanes, uint64_t seed,
 
     for (i = 0; i < lanes; i++)
         total += s->lanes[i];
+    assert(total != 0);          /* the probabilities sum to about 1        */
     *r = draw_below(total, seed, position);
     for (i = 0; *r >= s->lanes[i]; i++)
         *r -= s->lanes[i];

@@ -26,7 +26,7 @@
 #define BT DI_KV_BLOCK_TOKENS
 
 
-/* ------------------------------------------------------------------ planning */
+/* ----------------------------------------------------------------- planning */
 
 /* Completion slots of an event with log-probabilities. */
 static uint32_t
@@ -271,7 +271,7 @@ plan_prefill(di_sched_t *s, uint32_t budget)
 }
 
 
-/* ----------------------------------------------------------------- admission */
+/* ---------------------------------------------------------------- admission */
 
 /* Take blocks for all known tokens, as many as can be from the cache.  The
  * last token is always computed: its logits are wanted; so are those before
@@ -387,7 +387,7 @@ plan_admissions(di_sched_t *s, uint32_t budget)
 }
 
 
-/* ------------------------------------------------------------------ sampling */
+/* ----------------------------------------------------------------- sampling */
 
 static void
 run_job(const di_sched_t *s, di_sampler_t *sampler, job_t *job)
@@ -447,7 +447,7 @@ sample_part(void *arg, size_t part)
 }
 
 
-/* ------------------------------------------------------------------ delivery */
+/* ----------------------------------------------------------------- delivery */
 
 static void
 send_logprob(di_sched_t *s, const job_t *job, di_event_type_t type,
@@ -614,7 +614,7 @@ deliver(di_sched_t *s, const part_t *part, const job_t *jobs)
 }
 
 
-/* ---------------------------------------------------------------------- step */
+/* --------------------------------------------------------------------- step */
 
 static int
 run_model(di_sched_t *s)

@@ -280,7 +280,7 @@ test_against_slow(uint32_t n, int rounds)
 }
 
 
-/* ------------------------------------------------ edits, logprobs, faults -- */
+/* ----------------------------------------------- edits, logprobs, faults -- */
 
 static void
 test_edits(void)
@@ -439,7 +439,7 @@ test_faults(void)
 }
 
 
-/* ------------------------------------------------------------- row passes -- */
+/* ------------------------------------------------------------ row passes -- */
 
 static void
 test_row_variants(void)
@@ -512,7 +512,7 @@ test_row_variants(void)
 }
 
 
-/* ------------------------------------------------------------------ speed -- */
+/* ----------------------------------------------------------------- speed -- */
 
 static double
 time_row(di_sampler_t *s, const float *x, const di_sample_in_t *in)

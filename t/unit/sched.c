@@ -194,7 +194,7 @@ fake_kv_copy(void *ctx, uint32_t dst, uint32_t src, uint32_t n)
 }
 
 
-/* ------------------------------------------------------- a request, alone -- */
+/* ------------------------------------------------------ a request, alone -- */
 
 static void
 expect_choice(req_t *q, uint32_t c, uint32_t total)
@@ -506,7 +506,7 @@ run_out(void)
 }
 
 
-/* ------------------------------------------------------------ random loads -- */
+/* ---------------------------------------------------------- random loads -- */
 
 static void
 random_request(void)
@@ -633,7 +633,7 @@ test_random(uint32_t kv_blocks, uint32_t max_seqs, uint32_t max_rows,
 }
 
 
-/* ------------------------------------------------------------------- single -- */
+/* ---------------------------------------------------------------- single -- */
 
 /* A second turn finds prompt and answer of the first. */
 static void

@@ -17,7 +17,8 @@
 #include "engine/di_serve.h"
 #include "check.h"
 
-#define N_PROMPT    40
+#define N_PROMPT    20
+#define N_TOKENS    12
 #define TOKENS_MAX  600
 
 typedef struct {
@@ -90,7 +91,7 @@ start_engine(uint32_t queue_max)
 static int
 engine_status(void)
 {
-    uint64_t end = now_ms() + 20000;
+    uint64_t end = now_ms() + 200000;
     int      status = 0;
 
     while (waitpid(engine, &status, WNOHANG) == 0) {
@@ -109,7 +110,7 @@ static di_ipc_client_t *
 connect_worker(void)
 {
     di_ipc_client_t *c = NULL;
-    uint64_t         end = now_ms() + 60000;
+    uint64_t         end = now_ms() + 300000;
     struct pollfd    p = { .events = POLLIN };
     int              rc;
 
@@ -143,7 +144,7 @@ submit(di_ipc_client_t *c, answer_t *a, uint64_t id, uint32_t max_tokens,
     int              i;
 
     for (i = 0; i < N_PROMPT; i++)
-        prompt[i] = 1000 + (int32_t) (id % 7) * 100 + i;
+        prompt[i] = 1000 + (int32_t) (id % 3) * 100 + i;
     memset(a, 0, sizeof(*a));
     a->id = id;
     CHECK_EQ_INT(di_ipc_client_submit(c, id, &r, NULL), DI_OK);
@@ -181,7 +182,7 @@ static void
 read_until(di_ipc_client_t *c, answer_t *a, size_t n, size_t n_watched,
            uint32_t tokens)
 {
-    uint64_t                end = now_ms() + 60000;
+    uint64_t                end = now_ms() + 300000;
     const di_top_logprob_t *top;
     di_event_t              e;
     size_t                  i;
@@ -208,7 +209,7 @@ static void
 check_empty(di_ipc_client_t *c)
 {
     di_ipc_status_t st = { 0 };
-    uint64_t        end = now_ms() + 2000;
+    uint64_t        end = now_ms() + 20000;
 
     do {
         (void) usleep(5000);
@@ -227,25 +228,25 @@ check_empty(di_ipc_client_t *c)
 static void
 test_answers(di_ipc_client_t *c)
 {
-    static answer_t alone[7], crowd[14];
+    static answer_t alone[3], crowd[6];
     int             i;
 
-    for (i = 0; i < 7; i++) {
-        submit(c, &alone[i], (uint64_t) i, 12, 1);
+    for (i = 0; i < 3; i++) {
+        submit(c, &alone[i], (uint64_t) i, N_TOKENS, 1);
         read_until(c, &alone[i], 1, 1, TOKENS_MAX);
         CHECK_EQ_INT(alone[i].started, 1);
         CHECK_EQ_INT(alone[i].finished, DI_FINISH_LENGTH);
-        CHECK_EQ_INT(alone[i].n, 12);
+        CHECK_EQ_INT(alone[i].n, N_TOKENS);
         CHECK_EQ_INT(alone[i].cached, 0);
     }
-    for (i = 0; i < 14; i++)
-        submit(c, &crowd[i], (uint64_t) i + 7, 12, 1);
-    read_until(c, crowd, 14, 14, TOKENS_MAX);
-    for (i = 0; i < 14; i++) {
-        CHECK_EQ_INT(crowd[i].n, 12);
+    for (i = 0; i < 6; i++)
+        submit(c, &crowd[i], (uint64_t) i + 3, N_TOKENS, 1);
+    read_until(c, crowd, 6, 6, TOKENS_MAX);
+    for (i = 0; i < 6; i++) {
+        CHECK_EQ_INT(crowd[i].n, N_TOKENS);
         CHECK_EQ_INT(crowd[i].cached, N_PROMPT - 1);
-        CHECK(memcmp(crowd[i].tokens, alone[i % 7].tokens,
-                     12 * sizeof(int32_t)) == 0);
+        CHECK(memcmp(crowd[i].tokens, alone[i % 3].tokens,
+                     N_TOKENS * sizeof(int32_t)) == 0);
     }
     check_empty(c);
 }
@@ -280,12 +281,12 @@ test_leavers(di_ipc_client_t *c)
     read_until(c, a, 1, 1, 4);
     CHECK_EQ_INT(di_ipc_client_pause(c, 300, true), DI_OK);
     CHECK_EQ_INT(di_ipc_client_flush(c), DI_OK);
-    (void) usleep(100000);
-    read_until(c, a, 1, 1, 0);
-    i = a[0].n;
-    (void) usleep(100000);
-    read_until(c, a, 1, 1, 0);
-    CHECK_EQ_INT(a[0].n, i);
+    do {                                /* a step or two may be under way   */
+        i = a[0].n;
+        (void) usleep(300000);
+        read_until(c, a, 1, 1, 0);
+    } while (a[0].n != i);
+    CHECK(i < TOKENS_MAX);
     CHECK_EQ_INT(di_ipc_client_pause(c, 300, false), DI_OK);
     CHECK_EQ_INT(di_ipc_client_flush(c), DI_OK);
     read_until(c, a, 1, 1, i + 1);
@@ -306,7 +307,7 @@ test_drain(di_ipc_client_t *c)
     int              i;
 
     for (i = 0; i < 5; i++)
-        submit(c, &a[i], 400 + (uint64_t) i, 60, 1);
+        submit(c, &a[i], 400 + (uint64_t) i, 2 * N_TOKENS, 1);
     read_until(c, a, 5, 1, 2);
     CHECK_EQ_INT(kill(engine, SIGTERM), 0);
     for (i = 0; i < 500 && di_ipc_client_open(path, NULL, &late, NULL)
@@ -316,10 +317,10 @@ test_drain(di_ipc_client_t *c)
         (void) usleep(10000);           /* the step in progress ends first  */
     }
     CHECK(i < 500);
-    submit(c, &a[5], 500, 60, 1);
+    submit(c, &a[5], 500, N_TOKENS, 1);
     read_until(c, a, 6, 6, TOKENS_MAX);
     for (i = 0; i < 5; i++)
-        CHECK_EQ_INT(a[i].n, 60);
+        CHECK_EQ_INT(a[i].n, 2 * N_TOKENS);
     CHECK_EQ_INT(a[5].rejected, DI_REJECT_DRAINING);
     CHECK_EQ_INT(engine_status(), 0);
     CHECK(stat(path, &st) != 0);
@@ -345,7 +346,7 @@ test_second_signal(void)
     CHECK_EQ_INT(waitpid(engine, NULL, WNOHANG), 0);
     CHECK_EQ_INT(kill(engine, SIGINT), 0);
     CHECK_EQ_INT(engine_status(), 0);
-    CHECK(now_ms() - begun < 5000);
+    CHECK(now_ms() - begun < 10000);
     di_ipc_client_close(c);
 }
 
