@@ -316,10 +316,15 @@ set_field(di_run_t *run, di_job_t *job, const char *key, json_t *v)
 static int
 check(di_job_t *job)
 {
+    di_err_t why = { 0 };
+
     if (job->req.prompt == NULL)
         return di_err_set(&job->err, DI_EINVAL, 0, "no prompt: give "
                           "prompt_ids, prompt or messages");
-    return di_gen_request_check(&job->req, &job->err);
+    if (di_gen_request_check(&job->req, &why) != DI_OK)
+        return di_err_set(&job->err, DI_EINVAL, 0, "field %s: out of range",
+                          why.text);
+    return DI_OK;
 }
 
 int
