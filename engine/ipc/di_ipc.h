@@ -258,8 +258,9 @@ int di_ipc_client_eventfd(const di_ipc_client_t *client);
 /* Stage a request: it is copied to arena and slot, not yet published.
  * DI_EAGAIN: ring or arena full, publish what is staged and try again when
  * events have come; DI_ELIMIT: larger than the arena; DI_EINVAL: check
- * failed; DI_EPROTO: the engine wrote nonsense: close.  Ids are the worker's; they come back in events and mean nothing
- * to the engine but equality; an id in use must not be submitted again. */
+ * failed; DI_EPROTO: the engine wrote nonsense: close.  Ids are the worker's;
+ * they come back in events and mean nothing to the engine but equality; an id
+ * in use must not be submitted again. */
 int di_ipc_client_submit(di_ipc_client_t *client, uint64_t id,
                          const di_gen_request_t *req, di_err_t *err);
 
@@ -344,9 +345,9 @@ typedef struct {
  * DI_EAGAIN: nothing there, or (after a bounded look) nothing for the caller.
  * A prompt longer than welcome.max_model_len is answered with TOO_LONG here.
  * No message is taken from a connection with less than DI_IPC_RESERVE free
- * completion slots, so what answers it at once can always be sent.  A submission that fails di_gen_request_check() is answered
- * with DI_EV_REJECT here; broken framing closes the connection (which gives
- * a DI_MSG_CLOSED). */
+ * completion slots, so what answers it at once can always be sent.  A
+ * submission that fails di_gen_request_check() is answered with DI_EV_REJECT
+ * here; broken framing closes the connection (which gives a DI_MSG_CLOSED). */
 int di_ipc_server_recv(di_ipc_server_t *server, di_ipc_msg_t *msg);
 
 /* Accept, read handshakes, notice deaths; then sleep until a doorbell or

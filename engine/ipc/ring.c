@@ -2,8 +2,9 @@
  * ring.c - the shared memory itself, and the slow paths of its rings.
  *
  * The fast paths are inline in ipc_shm.h.  Here are the read of the peer's
- * position with its check, and the making and mapping of the memfd.  F_SEAL_SHRINK is what lets both sides touch the mapping without
- * fear of SIGBUS; F_SEAL_SEAL keeps a peer from adding seals of its own.
+ * position with its check, and the making and mapping of the memfd.
+ * F_SEAL_SHRINK is what lets both sides touch the mapping without fear of
+ * SIGBUS; F_SEAL_SEAL keeps a peer from adding seals of its own.
  */
 
 #include <errno.h>

@@ -1,31 +1,11 @@
 /*
- * server.c - the engine's end of the channel.
+ * server.c - the engine's end of the channel: who may connect, and how.
  *
- * One thread owns the server and its connections.  A connection is FREE, then
- * HELLO (accepted, hello awaited for two seconds), then READY, then GONE
- * (closed, its DI_MSG_CLOSED not yet taken); all its resources are given back
- * on the way to GONE, so what a worker holds ends with the worker.
- *
- * Hostile workers.  A slot or payload is copied once and the copy is checked;
- * of the shared memory only the next slot, the worker's position in the other
- * ring, its sleep count and the arena are ever read.  A position that moves
- * back or too far, a payload outside the arena or an unknown message closes
- * that connection.  A request
- * whose values are out of range is no breach: it gets DI_EV_REJECT.  No call
- * on a descriptor that a worker shares can block (ipc_shm.h, "Doorbells"),
- * and one di_ipc_server_recv() looks at each connection once at most, so
- * that a flood of rejects can't hold the engine inside the call.
- *
- * Room.  DI_IPC_RESERVE completion slots are never reported by
- * di_ipc_server_room(): they are for what answers a message at once (a
- * REJECT, FINISH for each choice of a cancelled request), and no message is
- * taken from a connection that has not that many free.  Hence the answer to
- * any message can be sent.
- *
- * What was tried and dropped: reading the eventfd after each wake (a syscall
- * that edge-triggered epoll makes needless); one sleep flag for all
- * connections in memory of its own (a second mapping for every worker to
- * check and for a hostile one to share with the others).
+ * The socket file is owned by whoever holds PATH.lock; a file that a killed
+ * engine left is removed under that lock.  Every accepted connection has two
+ * seconds to say a hello that fits; then memory and doorbells are made for it
+ * and sent along with WELCOME.  Nothing here blocks, and a shortage of
+ * descriptors or memory refuses the one connection that needed them.
  */
 
 #include <errno.h>
@@ -38,67 +18,13 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "ipc_shm.h"
+#include "server_impl.h"
 
 #define HELLO_US        2000000      /* from accept to hello                */
 #define ACCEPT_PAUSE_US 100000       /* after accept ran out of descriptors */
-#define RELEASE_EVERY   32           /* messages read before slots go back  */
-#define EPOLL_BATCH     64
-#define SPIN_CHECK      32           /* looks between two clock readings    */
-
-typedef enum { CONN_FREE, CONN_HELLO, CONN_READY, CONN_GONE } conn_state_t;
-
-typedef struct {
-    conn_state_t  state;
-    bool          dirty;         /* in server->dirty: events to publish     */
-    bool          held;          /* a message waits for completion room     */
-    int           sock;          /* EOF: the worker is gone                 */
-    int           engine_bell;   /* eventfd that the worker writes          */
-    int           worker_bell[2];/* pipe: [0] kept open only, [1] written   */
-    uint64_t      since_us;      /* CONN_HELLO: accepted at                 */
-    uint64_t      sleep;         /* our sleep count in this connection      */
-    uint64_t      rung;          /* worker's sleep count we last rang for   */
-    di_ring_rx_t  rx;            /* submissions                             */
-    di_ring_tx_t  tx;            /* completions                             */
-    di_shm_t      shm;
-    di_ipc_peer_t peer;
-} conn_t;
-
-/* What an epoll event is about: kind in the upper half, index below. */
-enum { ABOUT_LISTEN, ABOUT_WAKE, ABOUT_BELL, ABOUT_SOCKET };
-
-struct di_ipc_server_s {
-    int                  listen; /* -1: no more                             */
-    int                  lock;   /* PATH.lock, held while we listen         */
-    int                  epoll;
-    dev_t                dev;    /* of the socket file that we made         */
-    ino_t                ino;
-    char                 path[108];
-    uint32_t             n_ready;
-    uint32_t             n_hello;
-    uint32_t             n_gone;
-    uint32_t             n_used; /* connections below it may be in use      */
-    uint32_t             turn;   /* connection that recv looks at first     */
-    uint32_t             n_dirty;
-    uint64_t             accept_us; /* accept again then; 0 = armed         */
-    di_ipc_server_conf_t conf;
-    di_ipc_status_t      status; /* as last published                       */
-    unsigned char       *payload; /* [DI_IPC_ARENA_BYTES] checked copies    */
-    uint32_t             dirty[DI_IPC_CONNS_MAX];
-    conn_t               conn[DI_IPC_CONNS_MAX];
-};
-
-static uint64_t
-now_us(void)
-{
-    struct timespec t;
-
-    (void) clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t) t.tv_sec * 1000000u + (uint64_t) t.tv_nsec / 1000u;
-}
+#define ACCEPT_BATCH    64           /* connections accepted at one look    */
 
 static void
 close_fd(int *fd)
@@ -332,7 +258,7 @@ di_ipc_server_wake_fd(di_ipc_server_t *server, int fd)
 /* Give back all that a connection holds.  A worker that lives on keeps the
  * eventfd's file open, and with it its place in our epoll set: hence DEL. */
 static void
-release_conn(di_ipc_server_t *server, conn_t *conn)
+release_conn(di_ipc_server_t *server, di_conn_t *conn)
 {
     if (conn->engine_bell >= 0)
         (void) epoll_ctl(server->epoll, EPOLL_CTL_DEL, conn->engine_bell,
@@ -347,8 +273,8 @@ release_conn(di_ipc_server_t *server, conn_t *conn)
     di_shm_unmap(&conn->shm);
 }
 
-static void
-drop(di_ipc_server_t *server, conn_t *conn)
+void
+di_server_drop(di_ipc_server_t *server, di_conn_t *conn)
 {
     release_conn(server, conn);
 
@@ -401,32 +327,9 @@ send_welcome(const di_ipc_server_t *server, int sock, uint32_t refuse,
            == (ssize_t) sizeof(m) ? DI_OK : DI_EIO;
 }
 
-static void
-write_status(conn_t *conn, const di_ipc_status_t *status)
-{
-    size_t           i;
-    uint32_t         seq;
-    uint64_t         word[DI_SHM_STATUS_WORDS];
-    di_shm_status_t *page = conn->shm.status;
-
-    memcpy(word, status, sizeof(word));
-
-    /* Our own copy of seq would do as well; a worker that changes it only
-     * confuses itself. */
-    seq = atomic_load_explicit(&page->seq, memory_order_relaxed) | 1;
-    atomic_store_explicit(&page->seq, seq, memory_order_relaxed);
-
-    /* Release: a reader that sees a new word sees the odd seq too. */
-    for (i = 0; i < DI_SHM_STATUS_WORDS; i++)
-        atomic_store_explicit(&page->word[i], word[i], memory_order_release);
-
-    /* Release: pairs with the reader's first acquire load. */
-    atomic_store_explicit(&page->seq, seq + 1, memory_order_release);
-}
-
 /* Make memory and doorbells and send WELCOME. */
 static int
-welcome(di_ipc_server_t *server, conn_t *conn)
+welcome(di_ipc_server_t *server, di_conn_t *conn)
 {
     int            fds[DI_FDS] = { -1, -1, -1 };
     int            rc;
@@ -456,7 +359,7 @@ welcome(di_ipc_server_t *server, conn_t *conn)
         .slots = (unsigned char *) conn->shm.comp, .head = &head->comp_head,
         .n_slots = DI_IPC_COMP_SLOTS,
     };
-    write_status(conn, &server->status);
+    di_server_write_status(conn, &server->status);
 
     fds[DI_FD_ENGINE_BELL] = conn->engine_bell;
     fds[DI_FD_WORKER_BELL] = conn->worker_bell[0];
@@ -492,7 +395,7 @@ judge_hello(const di_ipc_server_t *server, const di_ipc_hello_msg_t *m,
 }
 
 static void
-read_hello(di_ipc_server_t *server, conn_t *conn)
+read_hello(di_ipc_server_t *server, di_conn_t *conn)
 {
     ssize_t            n;
     uint32_t           refuse;
@@ -518,11 +421,11 @@ read_hello(di_ipc_server_t *server, conn_t *conn)
 
     if (refuse != UINT32_MAX)
         (void) send_welcome(server, conn->sock, refuse, NULL);
-    drop(server, conn);
+    di_server_drop(server, conn);
 }
 
-static void
-socket_event(di_ipc_server_t *server, conn_t *conn)
+void
+di_server_socket_event(di_ipc_server_t *server, di_conn_t *conn)
 {
     char    byte;
     ssize_t n;
@@ -534,11 +437,11 @@ socket_event(di_ipc_server_t *server, conn_t *conn)
         n = recv(conn->sock, &byte, 1, MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
-        drop(server, conn);      /* EOF, or talk after the handshake        */
+        di_server_drop(server, conn);    /* EOF, or talk out of turn        */
     }
 }
 
-static conn_t *
+static di_conn_t *
 free_conn(di_ipc_server_t *server)
 {
     uint32_t i;
@@ -557,7 +460,7 @@ free_conn(di_ipc_server_t *server)
 static void
 add_conn(di_ipc_server_t *server, int sock)
 {
-    conn_t            *conn;
+    di_conn_t            *conn;
     socklen_t          bytes;
     struct ucred       cred;
     di_ipc_hello_msg_t m;
@@ -571,9 +474,9 @@ add_conn(di_ipc_server_t *server, int sock)
         return;
     }
 
-    *conn = (conn_t) {
+    *conn = (di_conn_t) {
         .state = CONN_HELLO, .sock = sock, .engine_bell = -1,
-        .worker_bell = { -1, -1 }, .since_us = now_us(),
+        .worker_bell = { -1, -1 }, .since_us = di_server_now_us(),
     };
     server->n_hello++;
 
@@ -582,7 +485,7 @@ add_conn(di_ipc_server_t *server, int sock)
         || watch(server, sock, EPOLLIN | EPOLLRDHUP, ABOUT_SOCKET,
                  (uint32_t) (conn - server->conn)) < 0)
     {
-        drop(server, conn);
+        di_server_drop(server, conn);
         return;
     }
 
@@ -599,16 +502,16 @@ arm_listen(di_ipc_server_t *server, bool on)
         .data.u64 = (uint64_t) ABOUT_LISTEN << 32,
     };
 
-    server->accept_us = on ? 0 : now_us() + ACCEPT_PAUSE_US;
+    server->accept_us = on ? 0 : di_server_now_us() + ACCEPT_PAUSE_US;
     (void) epoll_ctl(server->epoll, EPOLL_CTL_MOD, server->listen, &ev);
 }
 
-static void
-accept_all(di_ipc_server_t *server)
+void
+di_server_accept_all(di_ipc_server_t *server)
 {
     int i, sock;
 
-    for (i = 0; i < EPOLL_BATCH; i++) {
+    for (i = 0; i < ACCEPT_BATCH; i++) {
         sock = accept4(server->listen, NULL, NULL,
                        SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (sock >= 0) {
@@ -624,6 +527,33 @@ accept_all(di_ipc_server_t *server)
             arm_listen(server, false);
         }
         return;
+    }
+}
+
+/* Hellos that never came, and an accept that was put off. */
+void
+di_server_overdue(di_ipc_server_t *server)
+{
+    uint32_t i;
+    uint64_t now;
+
+    if (server->n_hello == 0 && server->accept_us == 0)
+        return;
+
+    now = di_server_now_us();
+
+    if (server->accept_us != 0 && now >= server->accept_us
+        && server->listen >= 0)
+    {
+        arm_listen(server, true);
+    }
+
+    for (i = 0; i < server->n_used; i++) {
+        if (server->conn[i].state == CONN_HELLO
+            && now - server->conn[i].since_us >= HELLO_US)
+        {
+            di_server_drop(server, &server->conn[i]);
+        }
     }
 }
 
@@ -667,474 +597,4 @@ di_ipc_server_close(di_ipc_server_t *server)
     if (server->payload != NULL)
         (void) munmap(server->payload, DI_IPC_ARENA_BYTES);
     free(server);
-}
-
-/* -------------------------------------------------------------- messages -- */
-
-/* Free completion slots, at least `want` if there are so many.  The worker's
- * head is read again only when the cached one is not enough. */
-static uint32_t
-room_for(di_ipc_server_t *server, conn_t *conn, uint32_t want)
-{
-    if (conn->state != CONN_READY)
-        return 0;
-
-    if (di_ring_room(&conn->tx) < want
-        && di_ring_tx_refresh(&conn->tx) != DI_OK)
-    {
-        drop(server, conn);
-        return 0;
-    }
-
-    return di_ring_room(&conn->tx);
-}
-
-/* Copy a submission's payload and point msg->req into it.  DI_OK, or DI_EPROTO
- * when it does not lie in the arena. */
-static int
-copy_payload(di_ipc_server_t *server, conn_t *conn, const di_shm_sub_t *slot,
-             di_gen_request_t *req)
-{
-    uint64_t       bytes;
-    unsigned char *from = server->payload;
-
-    if (slot->n_bias > DI_GEN_BIAS_MAX
-        || slot->n_stop_ids > DI_GEN_STOP_IDS_MAX
-        || slot->payload_off % DI_SHM_ALIGN != 0)
-    {
-        return DI_EPROTO;
-    }
-
-    bytes = di_shm_payload_bytes(slot->n_prompt, slot->n_bias,
-                                 slot->n_stop_ids);
-    if (slot->payload_off > DI_IPC_ARENA_BYTES
-        || bytes > DI_IPC_ARENA_BYTES - slot->payload_off)
-    {
-        return DI_EPROTO;
-    }
-
-    di_shm_copy(from, conn->shm.arena + slot->payload_off, bytes);
-
-    *req = (di_gen_request_t) {
-        .n_prompt = slot->n_prompt,
-        .n_bias = slot->n_bias,
-        .n_stop_ids = slot->n_stop_ids,
-    };
-    memcpy(req->salt, slot->salt, sizeof(req->salt));
-
-    memcpy(&req->params, from, sizeof(req->params));
-    from += sizeof(req->params);
-    req->prompt = (const int32_t *) from;
-    from += (size_t) slot->n_prompt * sizeof(int32_t);
-    req->bias = (const di_logit_bias_t *) from;
-    from += (size_t) slot->n_bias * sizeof(di_logit_bias_t);
-    req->stop_ids = (const int32_t *) from;
-    return DI_OK;
-}
-
-/* Answer a submission here; recv_from() has seen to the room. */
-static void
-reject(di_ipc_server_t *server, const di_ipc_msg_t *msg, di_reject_t reason,
-       uint32_t a, uint32_t b, const char *text)
-{
-    di_event_t ev = { .id = msg->id, .type = DI_EV_REJECT };
-
-    ev.u.reject.reason = reason;
-    ev.u.reject.a = a;
-    ev.u.reject.b = b;
-    (void) snprintf(ev.u.reject.text, sizeof(ev.u.reject.text), "%.27s", text);
-    (void) di_ipc_server_send(server, msg->conn, &ev, NULL);
-}
-
-/* Read the next slot, its word being `mark`, into *msg.  DI_OK; DI_EAGAIN:
- * answered here; DI_EPROTO. */
-static int
-read_slot(di_ipc_server_t *server, conn_t *conn, uint32_t mark,
-          di_ipc_msg_t *msg)
-{
-    uint32_t     longest = server->conf.welcome.max_model_len;
-    di_err_t     err = { 0 };
-    di_shm_sub_t slot;
-
-    di_ring_get(&conn->rx, 0, mark, &slot);
-
-    msg->conn = (uint32_t) (conn - server->conn);
-    msg->id = slot.id;
-    msg->choice = slot.choice;
-
-    switch (slot.type) {
-    case DI_SUB_CANCEL:
-        msg->type = DI_MSG_CANCEL;
-        return DI_OK;
-    case DI_SUB_PAUSE:
-        msg->type = DI_MSG_PAUSE;
-        return DI_OK;
-    case DI_SUB_RESUME:
-        msg->type = DI_MSG_RESUME;
-        return DI_OK;
-    case DI_SUB_SUBMIT:
-        break;
-    default:
-        return DI_EPROTO;
-    }
-
-    msg->type = DI_MSG_SUBMIT;
-
-    /* Megabytes that can't be served are not worth a copy. */
-    if (slot.n_prompt > longest) {
-        reject(server, msg, DI_REJECT_TOO_LONG, slot.n_prompt, longest,
-               "prompt");
-        return DI_EAGAIN;
-    }
-
-    if (copy_payload(server, conn, &slot, &msg->req) != DI_OK)
-        return DI_EPROTO;
-
-    if (di_gen_request_check(&msg->req, &err) != DI_OK) {
-        reject(server, msg, DI_REJECT_INVALID, 0, 0, err.text);
-        return DI_EAGAIN;
-    }
-
-    return DI_OK;
-}
-
-/* One look at one connection.  DI_OK with *msg, or DI_EAGAIN. */
-static int
-recv_from(di_ipc_server_t *server, conn_t *conn, di_ipc_msg_t *msg)
-{
-    int           rc;
-    uint32_t      mark;
-    di_ring_rx_t *rx = &conn->rx;
-
-    if (conn->state == CONN_GONE) {
-        conn->state = CONN_FREE;
-        server->n_gone--;
-        *msg = (di_ipc_msg_t) {
-            .type = DI_MSG_CLOSED,
-            .conn = (uint32_t) (conn - server->conn),
-        };
-        return DI_OK;
-    }
-
-    if (conn->state != CONN_READY)
-        return DI_EAGAIN;
-
-    if (!di_ring_ready(rx, 0, &mark)) {
-        if (rx->released != rx->next)
-            di_ring_release(rx);
-        return DI_EAGAIN;
-    }
-
-    conn->held = room_for(server, conn, DI_IPC_RESERVE) < DI_IPC_RESERVE;
-    if (conn->held)
-        return DI_EAGAIN;
-
-    rc = read_slot(server, conn, mark, msg);
-    if (rc == DI_EPROTO) {
-        drop(server, conn);
-        return DI_EAGAIN;
-    }
-
-    rx->next++;
-    if (rx->next - rx->released >= RELEASE_EVERY)
-        di_ring_release(rx);
-    return rc;
-}
-
-int
-di_ipc_server_recv(di_ipc_server_t *server, di_ipc_msg_t *msg)
-{
-    uint32_t looked;
-
-    for (looked = 0; looked < server->n_used; looked++) {
-        if (server->turn >= server->n_used)
-            server->turn = 0;
-
-        if (recv_from(server, &server->conn[server->turn++], msg) == DI_OK)
-            return DI_OK;
-    }
-
-    return DI_EAGAIN;
-}
-
-uint32_t
-di_ipc_server_room(di_ipc_server_t *server, uint32_t conn)
-{
-    uint32_t room;
-
-    if (conn >= DI_IPC_CONNS_MAX)
-        return 0;
-
-    room = room_for(server, &server->conn[conn], DI_IPC_COMP_SLOTS / 2);
-    return room > DI_IPC_RESERVE ? room - DI_IPC_RESERVE : 0;
-}
-
-int
-di_ipc_server_send(di_ipc_server_t *server, uint32_t conn,
-                   const di_event_t *event, const di_top_logprob_t *top)
-{
-    conn_t       *c;
-    uint32_t      n, n_slots, left;
-    di_shm_comp_t slot = { .top = { { 0, 0 } } };
-
-    if (conn >= DI_IPC_CONNS_MAX || event->choice >= DI_GEN_N_MAX
-        || event->n_top > DI_GEN_TOP_LOGPROBS_MAX)
-        return DI_EINVAL;
-
-    c = &server->conn[conn];
-    n_slots = 1 + (event->n_top + DI_SHM_TOP_PER_SLOT - 1u)
-                  / DI_SHM_TOP_PER_SLOT;
-
-    if (c->state != CONN_READY)
-        return DI_ECLOSED;
-    if (room_for(server, c, n_slots) < n_slots)
-        return c->state == CONN_READY ? DI_EAGAIN : DI_ECLOSED;
-
-    di_ring_put(&c->tx, event);
-
-    for (left = event->n_top; left > 0; left -= n, top += n) {
-        n = left < DI_SHM_TOP_PER_SLOT ? left : DI_SHM_TOP_PER_SLOT;
-        memcpy(slot.top, top, n * sizeof(*top));
-        di_ring_put(&c->tx, &slot);
-    }
-
-    if (!c->dirty) {
-        c->dirty = true;
-        server->dirty[server->n_dirty++] = conn;
-    }
-
-    return DI_OK;
-}
-
-static void
-ring_worker(conn_t *conn)
-{
-    ssize_t n;
-    char    bell = 0;
-
-    /* EAGAIN: the pipe is full of bells already. */
-    n = write(conn->worker_bell[1], &bell, 1);
-    (void) n;
-}
-
-void
-di_ipc_server_flush(di_ipc_server_t *server)
-{
-    uint32_t i;
-    conn_t  *conn;
-
-    for (i = 0; i < server->n_dirty; i++) {
-        conn = &server->conn[server->dirty[i]];
-        conn->dirty = false;
-
-        if (conn->state != CONN_READY)
-            continue;
-
-        di_ring_publish(&conn->tx);
-        if (di_bell_due(&conn->shm.head->worker_sleep, &conn->rung))
-            ring_worker(conn);
-    }
-
-    server->n_dirty = 0;         /* before a connection can be used anew    */
-}
-
-void
-di_ipc_server_status(di_ipc_server_t *server, const di_ipc_status_t *status)
-{
-    uint32_t i;
-
-    server->status = *status;
-
-    for (i = 0; i < server->n_used; i++) {
-        if (server->conn[i].state == CONN_READY)
-            write_status(&server->conn[i], status);
-    }
-}
-
-/* --------------------------------------------------------------- waiting -- */
-
-/* Has this connection something for us?  A message that waits for room does
- * not count until there is some. */
-static bool
-has_work(di_ipc_server_t *server, conn_t *conn, bool sleeping)
-{
-    uint32_t freed, mark;
-
-    if (conn->state == CONN_GONE)
-        return true;
-    if (conn->state != CONN_READY)
-        return false;
-
-    if (!conn->held && di_ring_ready(&conn->rx, 0, &mark))
-        return true;
-
-    /* Somebody may be waiting for room here: has the worker made some? */
-    if (sleeping || conn->held) {
-        freed = conn->tx.freed;
-        if (di_ring_room(&conn->tx) < DI_IPC_COMP_SLOTS / 2
-            && di_ring_tx_refresh(&conn->tx) != DI_OK)
-        {
-            drop(server, conn);
-            return true;
-        }
-        return conn->tx.freed != freed;
-    }
-
-    return false;
-}
-
-static bool
-any_work(di_ipc_server_t *server, bool sleeping)
-{
-    uint32_t i;
-
-    for (i = 0; i < server->n_used; i++) {
-        if (has_work(server, &server->conn[i], sleeping))
-            return true;
-    }
-
-    return false;
-}
-
-/* Look at the rings for a while: waking from a real sleep costs more than
- * most gaps between two messages last. */
-static bool
-spin(di_ipc_server_t *server, uint64_t us)
-{
-    int      i;
-    uint64_t end = now_us() + us;
-
-    do {
-        for (i = 0; i < SPIN_CHECK; i++) {
-            if (any_work(server, true))
-                return true;
-#if defined(__x86_64__)
-            __builtin_ia32_pause();
-#endif
-        }
-    } while (now_us() < end);
-
-    return false;
-}
-
-/* Make every connection's sleep count odd or even. */
-static void
-set_asleep(di_ipc_server_t *server, bool asleep)
-{
-    uint32_t i, wanted;
-    conn_t  *conn;
-
-    for (i = 0; i < server->n_used; i++) {
-        conn = &server->conn[i];
-        if (conn->state != CONN_READY)
-            continue;
-
-        if (asleep) {
-            wanted = di_ring_room(&conn->tx) < DI_IPC_COMP_SLOTS / 2;
-            atomic_store_explicit(&conn->shm.head->room_wanted, wanted,
-                                  memory_order_relaxed);
-        }
-
-        /* A connection that became ready while we slept is even already. */
-        if (((conn->sleep & 1) != 0) == asleep)
-            continue;
-
-        atomic_store_explicit(&conn->shm.head->engine_sleep, ++conn->sleep,
-                              memory_order_relaxed);
-    }
-
-    /* Pairs with those in the worker's flush and release: either it sees the
-     * odd count, or our look after this sees its slot or its room. */
-    di_shm_fence();
-}
-
-/* Hellos that never came, and an accept that was put off. */
-static void
-overdue(di_ipc_server_t *server)
-{
-    uint32_t i;
-    uint64_t now;
-
-    if (server->n_hello == 0 && server->accept_us == 0)
-        return;
-
-    now = now_us();
-
-    if (server->accept_us != 0 && now >= server->accept_us
-        && server->listen >= 0)
-    {
-        arm_listen(server, true);
-    }
-
-    for (i = 0; i < server->n_used; i++) {
-        if (server->conn[i].state == CONN_HELLO
-            && now - server->conn[i].since_us >= HELLO_US)
-        {
-            drop(server, &server->conn[i]);
-        }
-    }
-}
-
-/* Wait up to timeout_ms for descriptors and handle them. */
-static int
-poll_fds(di_ipc_server_t *server, int timeout_ms)
-{
-    int                i, n;
-    uint32_t           about, index;
-    struct epoll_event ev[EPOLL_BATCH];
-
-    if ((server->n_hello > 0 || server->accept_us != 0)
-        && (timeout_ms < 0 || timeout_ms > 50))
-    {
-        timeout_ms = 50;
-    }
-
-    n = epoll_wait(server->epoll, ev, EPOLL_BATCH, timeout_ms);
-    if (n < 0)
-        return errno == EINTR ? DI_OK : DI_EIO;
-
-    for (i = 0; i < n; i++) {
-        about = (uint32_t) (ev[i].data.u64 >> 32);
-        index = (uint32_t) ev[i].data.u64;
-
-        if (about == ABOUT_LISTEN && server->listen >= 0)
-            accept_all(server);
-        else if (about == ABOUT_SOCKET)
-            socket_event(server, &server->conn[index]);
-    }
-
-    overdue(server);
-    return DI_OK;
-}
-
-int
-di_ipc_server_wait(di_ipc_server_t *server, int64_t timeout_us)
-{
-    int      rc;
-    int64_t  ms;
-    uint64_t us;
-
-    di_ipc_server_flush(server);
-
-    if (timeout_us == 0 || server->n_gone > 0 || any_work(server, false))
-        return poll_fds(server, 0);
-
-    us = server->conf.spin_us;
-    if (timeout_us > 0 && (uint64_t) timeout_us < us)
-        us = (uint64_t) timeout_us;
-    if (us > 0 && spin(server, us))
-        return poll_fds(server, 0);
-
-    ms = -1;
-    if (timeout_us > 0) {
-        us = (uint64_t) timeout_us > us ? (uint64_t) timeout_us - us : 0;
-        ms = (int64_t) ((us + 999) / 1000);
-        if (ms > INT32_MAX)
-            ms = INT32_MAX;
-    }
-
-    set_asleep(server, true);
-    rc = poll_fds(server, any_work(server, true) ? 0 : (int) ms);
-    set_asleep(server, false);
-    return rc;
 }

@@ -151,7 +151,7 @@ end_engine(pid_t pid)
     (void) waitpid(pid, NULL, 0);
 }
 
-/* -------------------------------------------------------------- the floors -- */
+/* ---------------------------------------------------------- the floors -- */
 
 static void
 pong(void *arg)
@@ -266,7 +266,7 @@ bench_bells(void)
     return median;
 }
 
-/* ------------------------------------------------------------- the channel -- */
+/* --------------------------------------------------------- the channel -- */
 
 typedef struct {
     bool     sleeps;             /* the engine sleeps when there is nothing */

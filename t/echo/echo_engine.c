@@ -948,7 +948,8 @@ static void
 usage(void)
 {
     (void) puts(
-        "usage: echo-engine [serve] --listen unix:PATH --model FILE.gguf [options]\n"
+        "usage: echo-engine [serve] --listen unix:PATH --model FILE.gguf "
+        "[options]\n"
         "  --name NAME          model name told to workers (echo)\n"
         "  --max-model-len N    (the file's)\n"
         "  --mode OCTAL         permission bits of the socket (0660)\n"

@@ -108,7 +108,7 @@ raw_leave(raw_t *raw)
     } while (di_ipc_server_conns(server) > 1);
 }
 
-/* ------------------------------------------------------------------ input -- */
+/* --------------------------------------------------------------- input -- */
 
 static uint8_t
 byte(input_t *in)
@@ -178,7 +178,7 @@ scribble(raw_t *raw, input_t *in)
         base[(off + i) % DI_SHM_BYTES] = byte(in);
 }
 
-/* ----------------------------------------------------------------- engine -- */
+/* -------------------------------------------------------------- engine -- */
 
 /* What the engine was handed is sound, and all of it can be read. */
 static void

@@ -115,7 +115,7 @@ test_round_trip(void)
     CHECK(access(path, F_OK) != 0);
 }
 
-/* ----------------------------------------------------------------- checks -- */
+/* -------------------------------------------------------------- checks -- */
 
 #define WRONG(field, expr)                                                  \
     do {                                                                    \
@@ -196,7 +196,7 @@ test_request_check(void)
     WRONG("stop_ids", req.stop_ids = ids; req.n_stop_ids = 2);
 }
 
-/* ----------------------------------------------------------------- limits -- */
+/* -------------------------------------------------------------- limits -- */
 
 /* Take one SUBMIT whose prompt is n tokens counted up from id. */
 static void
@@ -463,7 +463,7 @@ test_completions_full(void)
     di_ipc_server_close(server);
 }
 
-/* ------------------------------------------------------------------ sleep -- */
+/* --------------------------------------------------------------- sleep -- */
 
 static int
 readable(int fd)
@@ -579,7 +579,7 @@ test_status(void)
     di_ipc_server_close(server);
 }
 
-/* -------------------------------------------------------------- socket file -- */
+/* --------------------------------------------------------- socket file -- */
 
 static int
 open_server(const char *at, di_ipc_server_t **server, di_err_t *err)

@@ -55,7 +55,7 @@ shake(di_ipc_client_t *client)
     return rc;
 }
 
-/* ----------------------------------------------------------- worker dies -- */
+/* --------------------------------------------------------- worker dies -- */
 
 #define WORKER_STEPS 11
 
@@ -161,7 +161,7 @@ test_worker_dies(void)
     di_ipc_server_close(server);
 }
 
-/* ----------------------------------------------------------- engine dies -- */
+/* --------------------------------------------------------- engine dies -- */
 
 #define ENGINE_STEPS 8
 

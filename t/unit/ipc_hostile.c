@@ -86,7 +86,7 @@ hung_up(int sock)
     return recv(sock, &byte, 1, MSG_DONTWAIT) == 0 || errno == ECONNRESET;
 }
 
-/* -------------------------------------------------------------- handshake -- */
+/* ----------------------------------------------------------- handshake -- */
 
 /* Send these bytes as a hello; what comes back: DI_REFUSE_..., or -1 for a
  * closed connection without a word. */
@@ -209,7 +209,7 @@ test_silence_and_talk(void)
     di_ipc_server_close(server);
 }
 
-/* --------------------------------------------------------- hostile memory -- */
+/* ------------------------------------------------------ hostile memory -- */
 
 /* Fill and publish slot number `at`. */
 static void
@@ -449,7 +449,7 @@ test_descriptors(void)
     di_ipc_server_close(server);
 }
 
-/* --------------------------------------------------------- hostile engine -- */
+/* ------------------------------------------------------ hostile engine -- */
 
 /* An engine by hand: one listening socket, one accepted worker. */
 typedef struct {

@@ -51,7 +51,7 @@ rnd(uint32_t *seed, uint32_t n)
     return (*seed >> 8) % n;
 }
 
-/* ----------------------------------------------------------------- engine -- */
+/* -------------------------------------------------------------- engine -- */
 
 static answer_t *
 take_messages(engine_t *engine, answer_t *list)
@@ -146,7 +146,7 @@ run_engine(void *arg)
     return NULL;
 }
 
-/* ----------------------------------------------------------------- worker -- */
+/* -------------------------------------------------------------- worker -- */
 
 static void
 sleep_in_epoll(worker_t *w, di_ipc_client_t *client, int epoll)
