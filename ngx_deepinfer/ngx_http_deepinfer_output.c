@@ -201,7 +201,9 @@ ngx_http_deepinfer_stream_handler(ngx_http_request_t *r)
         return;
     }
 
-    if (wev->timer_set) {
+    /* with limit_rate the timer is not that of send_timeout */
+
+    if (wev->timer_set && !wev->delayed) {
         ngx_del_timer(wev);
     }
 

@@ -30,6 +30,7 @@ sub server {
         location = $chat { deepinfer_pass echo; }
         location = /pair { deepinfer_pass pair; }
         location = /short { deepinfer_pass short; }
+        location = /rate { deepinfer_pass echo; limit_rate 100k; }
         location = /patient {
             deepinfer_pass echo;
             deepinfer_ignore_client_abort on;
@@ -120,6 +121,7 @@ up(4);
 is(ask('hello there')->{json}{choices}[0]{message}{content}, 'hello there',
    'an answer in one piece');
 
+my $start;
 my $client = stream("\@\@say one two\n\@\@every 20\n\@\@say three",
                     body => { stream_options => { include_usage => \1 } });
 my @events = $client->read_events;
@@ -148,7 +150,7 @@ for my $how (qw(close rst half_close)) {
 
         $when =~ /before/ ? engine_logs($one, $from, qr/submit/)
                           : $c->read_event;
-        my $start = time;
+        $start = time;
         $c->$how;
         ok(engine_logs($one, $from, qr/cancel/), "$how $when cancels");
         cmp_ok(time - $start, '<', 0.5, "$how $when: soon");
@@ -185,6 +187,12 @@ $from = length $one->log;
 $client = stream('@@per 8' . "\n" . '@@repeat 100000 hello',
                  client => { port => $small, rcvbuf => 4096 });
 ok(engine_logs($one, $from, qr/cancel/, 10), 'send_timeout ends a stalled one');
+
+$start = time;
+$client = stream("\@\@every 1\n\@\@repeat 800 hello", uri => '/rate');
+is(scalar(() = stream_text(0, $client->read_events) =~ /hello/g), 800,
+   'limit_rate loses nothing');
+cmp_ok(time - $start, '>', 1, 'and limits');
 
 # ------------------------------------------------------------------ engines --
 
@@ -327,7 +335,7 @@ $nginx->configure(%conf, main => "worker_shutdown_timeout 2s;\n"
 $nginx->reload;
 $client = stream("\@\@every 100\n\@\@repeat 1000 hello");
 $client->read_event;
-my $start = time;
+$start = time;
 kill('HUP', $nginx->pid);
 @events = $client->read_events;
 like($events[-1]{data}, qr/"code":"shutting_down"/,
