@@ -138,46 +138,67 @@ add_draws(di_sched_t *s, seq_t *seq, uint32_t row)
 }
 
 
-/* Plan up to n_max rows of a running sequence.  Fewer where log-probabilities
- * of its prompt must fit the step's logits and the owner's room.  Returns the
- * rows planned. */
+/* Prompt positions to report out of n rows from the first not computed;
+ * *first is the first row that has one. */
+static uint32_t
+reported(const seq_t *seq, uint32_t n, uint32_t *first)
+{
+    const req_t *req = seq->req;
+    uint32_t     end = seq->n_computed + n;
+
+    *first = seq->n_computed;
+    if (req->lp_next == req->n_prompt)
+        return 0;
+    if (*first < req->lp_next - 1)
+        *first = req->lp_next - 1;
+    if (end > req->n_prompt - 1)         /* the last row's is to be drawn   */
+        end = req->n_prompt - 1;
+    return end > *first ? end - *first : 0;
+}
+
+
+/* Rows out of n whose log-probabilities fit the step's logits and jobs and
+ * the room left to the owner. */
+static uint32_t
+cut_reported(const di_sched_t *s, const seq_t *seq, uint32_t n, uint32_t room)
+{
+    uint32_t first, n_lp = reported(seq, n, &first);
+    uint32_t fit = s->model.max_logits - s->n_logits - 1, jobs;
+
+    if (n_lp == 0)
+        return n;
+    jobs = s->jobs_max - s->n_jobs - n_draws(seq);
+    if (fit > jobs)
+        fit = jobs;
+    if (fit > room / logprob_slots(&seq->req->params))
+        fit = room / logprob_slots(&seq->req->params);
+    return n_lp <= fit ? n : first - seq->n_computed + fit;
+}
+
+
+/* Plan up to n_max rows of a running sequence; returns how many. */
 static uint32_t
 plan_rows(di_sched_t *s, seq_t *seq, uint32_t n_max)
 {
-    req_t          *req = seq->req;
-    di_model_seq_t *m = &s->model_seqs[s->n_parts];
-    part_t         *part = &s->parts[s->n_parts];
-    uint32_t        at = seq->n_computed, n = seq->n_tokens - at, first = 0;
-    uint32_t        slots = slots_needed(seq), room = room_of(s, req->owner);
-    uint32_t        draws = n_draws(seq), n_lp = 0, lp_max, fit, i;
-    bool            ends;
+    req_t   *req = seq->req;
+    uint32_t at = seq->n_computed, n = seq->n_tokens - at, first, n_lp, i;
+    uint32_t slots = slots_needed(seq), room = room_of(s, req->owner);
+    bool     ends;
 
-    if (n > n_max)
-        n = n_max;
     if (s->n_logits == s->model.max_logits || room < slots
-        || s->jobs_max - s->n_jobs < draws)
+        || s->jobs_max - s->n_jobs < n_draws(seq))
         return 0;
-
-    if (req->lp_next < req->n_prompt) {
-        first = req->lp_next - 1 > at ? req->lp_next - 1 : at;
-        lp_max = s->model.max_logits - s->n_logits - 1;
-        fit = s->jobs_max - s->n_jobs - draws;
-        lp_max = lp_max < fit ? lp_max : fit;
-        fit = (room - slots) / logprob_slots(&req->params);
-        lp_max = lp_max < fit ? lp_max : fit;
-        n = n < first - at + lp_max ? n : first - at + lp_max;
-        n_lp = at + n < req->n_prompt - 1 ? at + n : req->n_prompt - 1;
-        n_lp = n_lp > first ? n_lp - first : 0;
-    }
+    n = cut_reported(s, seq, n < n_max ? n : n_max, room - slots);
     if (n == 0)
         return 0;
 
     ends = at + n == seq->n_tokens;
-    *m = (di_model_seq_t) {
+    n_lp = reported(seq, n, &first);
+    s->model_seqs[s->n_parts] = (di_model_seq_t) {
         .tokens = seq->tokens + at, .blocks = seq->blocks, .n_rows = n,
         .pos = at, .n_logits = n_lp + ends,
     };
-    *part = (part_t) { .seq = seq, .n_rows = n };
+    s->parts[s->n_parts] = (part_t) { .seq = seq, .n_rows = n };
     for (i = 0; i < n_lp; i++)
         add_job(s, seq, s->n_logits + i, first + 1 + i);
     if (ends)

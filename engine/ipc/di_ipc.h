@@ -164,7 +164,7 @@ typedef struct {
             uint32_t queue_us;       /* waited before the first step        */
         } started;
         struct {            /* DI_EV_LOGPROB, DI_EV_PROMPT_LOGPROB          */
-            int32_t  token;          /* -1: no token follows (last prompt)  */
+            int32_t  token;          /* the prompt's own, or the one drawn  */
             float    logprob;        /* of that token, before sampling ops  */
             uint32_t position;       /* index in prompt or completion       */
         } logprob;

@@ -763,10 +763,16 @@ test_rejects(void)
     q->r.params.top_p = 2;
     CHECK_EQ_INT(di_sched_submit(w.sched, 0, 1, &q->r), DI_OK);
     CHECK_EQ_STR(w.reject_text, "top_p");
+    q->r.params.top_p = 1;
+    nomem_after(0);
+    CHECK_EQ_INT(di_sched_submit(w.sched, 0, 1, &q->r),
+                 NOMEM ? DI_ENOMEM : DI_OK);
+    CHECK(nomem_off() == (NOMEM != 0));
+    CHECK(!NOMEM || w.last_reject == DI_REJECT_INTERNAL);
+    di_sched_drop_owner(w.sched, 0);
     CHECK(di_sched_idle(w.sched));
 
     /* Exactly what fits: 64 tokens have KV, one more needs none. */
-    q->r.params.top_p = 1;
     q->r.n_prompt = 64;
     q->r.params.max_tokens = 0;
     q->r.params.flags = DI_GEN_IGNORE_EOS;
