@@ -12,9 +12,10 @@
  *     @@bytes HH HH ...   these bytes, one token each (UTF-8 split over tokens)
  *     @@ids N N ...       these token ids, special ones too
  *     @@repeat N TEXT     the text's tokens over and over, N tokens in all
- *   pace; each holds from its line on
+ *   pace; each holds from its line on; an idle engine sleeps whole
+ *   milliseconds, rounded up
  *     @@per N             tokens of one event, 1..8 (1)
- *     @@first MS          wait before the first event (0); fractions allowed
+ *     @@first MS          wait before the first event (0)
  *     @@every MS          wait between events (0: one event per engine step)
  *     @@wait MS           wait here, once
  *   choices (n > 1)

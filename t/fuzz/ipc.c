@@ -203,7 +203,7 @@ check_message(const di_ipc_msg_t *msg)
 static void
 engine_turn(raw_t *raw, input_t *in)
 {
-    int              i, n = byte(in);
+    int              i, n = byte(in), fill = byte(in);
     uint32_t         conn = byte(in) % 3;
     di_event_t       ev = { .id = 1, .type = DI_EV_LOGPROB };
     di_ipc_msg_t     msg;
@@ -216,7 +216,9 @@ engine_turn(raw_t *raw, input_t *in)
     }
 
     ev.n_top = byte(in) % (DI_GEN_TOP_LOGPROBS_MAX + 1);
-    for (i = 0; i < (n < 250 ? n : DI_IPC_COMP_SLOTS); i++) {
+    /* Now and then so many that the ring is full. */
+    n = fill == 0xf1 ? DI_IPC_COMP_SLOTS : n % 64;
+    for (i = 0; i < n; i++) {
         if (di_ipc_server_send(server, conn, &ev, top) != DI_OK)
             break;
         raw->events += (conn == 1) * (1 + (ev.n_top + 7) / 8);
