@@ -199,16 +199,23 @@ bpe_short(const di_vocab_t *v, const uint8_t *s, size_t len,
     return len > 0 ? bpe_encode(v, s, len, ids, left) : 0;
 }
 
+/* The key of a pre-token of 1 to BPE_KEY_MAX bytes; `left` bytes of text
+ * start at s.  Where there is room both words are loaded whole and cut. */
 static inline bpe_key_t
-bpe_key(const char *s, size_t len)
+bpe_key(const char *s, size_t len, size_t left)
 {
     bpe_key_t key = { 0, 0 };
 
-    if (len > 8) {
-        memcpy(&key.low, s, 8);
-        memcpy(&key.high, s + 8, len - 8);
+    if (left >= sizeof(key)) {
+        memcpy(&key, s, sizeof(key));
+        if (len <= 8) {
+            key.low &= UINT64_MAX >> (64 - 8 * len);
+            key.high = 0;
+        } else {
+            key.high &= UINT64_MAX >> (128 - 8 * len);
+        }
     } else {
-        memcpy(&key.low, s, len);
+        memcpy(&key, s, len);
     }
     key.high |= (uint64_t) len << 56;
     return key;
@@ -223,25 +230,32 @@ bpe_entry(const di_tok_t *t, bpe_key_t key)
     return &t->cache[h >> (64 - BPE_CACHE_BITS)];
 }
 
-/* Encode one pre-token. */
+static inline void
+bpe_put_entry(bpe_out_t *out, const bpe_entry_t *entry)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < BPE_CACHE_IDS; i++)
+        n += entry->ids[i] >= 0;
+    if (out->cap >= BPE_CACHE_IDS && out->n <= out->cap - BPE_CACHE_IDS) {
+        /* What is behind the n ids is overwritten by the next ones. */
+        memcpy(out->ids + out->n, entry->ids, sizeof(entry->ids));
+        out->n += n;
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        bpe_put(out, entry->ids[i]);
+}
+
+/* Encode a pre-token that the cache doesn't know, and enter it if it fits:
+ * entry is its place, NULL if it is too long. */
 static int
-bpe_word(di_tok_t *t, const char *s, size_t len, bpe_out_t *out)
+bpe_miss(di_tok_t *t, const char *s, size_t len, bpe_entry_t *entry,
+         bpe_key_t key, bpe_out_t *out)
 {
     const di_vocab_t *v = t->vocab;
-    bpe_entry_t      *entry = NULL;
-    bpe_key_t         key = { 0, 0 };
     int32_t           ids[BPE_SHORT_MAX], id;
     size_t            n;
-
-    if (len <= BPE_KEY_MAX) {
-        key = bpe_key(s, len);
-        entry = bpe_entry(t, key);
-        if (entry->key.low == key.low && entry->key.high == key.high) {
-            for (n = 0; n < BPE_CACHE_IDS && entry->ids[n] >= 0; n++)
-                bpe_put(out, entry->ids[n]);
-            return DI_OK;
-        }
-    }
 
     if (v->words.slots != NULL) {
         id = di_vocab_word(v, s, len);
@@ -264,6 +278,25 @@ bpe_word(di_tok_t *t, const char *s, size_t len, bpe_out_t *out)
     return DI_OK;
 }
 
+/* Encode the pre-token text[pos..end). */
+static inline int
+bpe_word(di_tok_t *t, const char *text, size_t len, size_t pos, size_t end,
+         bpe_out_t *out)
+{
+    bpe_entry_t *entry = NULL;
+    bpe_key_t    key = { 0, 0 };
+
+    if (end - pos <= BPE_KEY_MAX) {
+        key = bpe_key(text + pos, end - pos, len - pos);
+        entry = bpe_entry(t, key);
+        if (entry->key.low == key.low && entry->key.high == key.high) {
+            bpe_put_entry(out, entry);
+            return DI_OK;
+        }
+    }
+    return bpe_miss(t, text + pos, end - pos, entry, key, out);
+}
+
 static int
 bpe_text(di_tok_t *t, const char *text, size_t len, bpe_out_t *out)
 {
@@ -271,7 +304,7 @@ bpe_text(di_tok_t *t, const char *text, size_t len, bpe_out_t *out)
 
     while (pos < len) {
         size_t end = di_pretok_next(&t->vocab->pretok, text, len, pos);
-        int    rc = bpe_word(t, text + pos, end - pos, out);
+        int    rc = bpe_word(t, text, len, pos, end, out);
 
         if (rc != DI_OK)
             return rc;

@@ -26,7 +26,9 @@ typedef struct di_tok_s   di_tok_t;
 
 /* Build from GGUF metadata (tokenizer.ggml.*): model "gpt2" (byte-level BPE)
  * with pre-tokenizers smollm, qwen2, llama-bpe, deepseek-r1-qwen and
- * default/gpt-2.  Keeps nothing of the file.  DI_EFORMAT names the key;
+ * default/gpt-2.  Text is taken as it is: GGUF names no normaliser (Qwen2's
+ * own tokenizer would compose it to NFC first).  Keeps nothing of the file.
+ * 10 to 30 ms for 50,000 tokens.  DI_ENOMEM; DI_EFORMAT names the key;
  * DI_EUNSUPPORTED names the model or pre-tokenizer. */
 int di_vocab_open_gguf(const di_gguf_t *gguf, di_vocab_t **vocab,
                        di_err_t *err);

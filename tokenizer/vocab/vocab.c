@@ -42,6 +42,7 @@ typedef struct {
     di_str_t        *rules;     /* [n_rules] spellings of merges             */
     uint64_t         n_rules;
     di_vocab_index_t spelled;   /* ids by spelling                           */
+    bool             twice;     /* some spelling is that of two tokens       */
     int16_t          bytes[0x180];  /* byte of a code point; -1: none        */
     di_err_t        *err;
 } vocab_build_t;
@@ -100,51 +101,90 @@ vocab_index_alloc(di_vocab_index_t *x, uint32_t n)
     return x->slots != NULL;
 }
 
-/* Slot that holds the id spelled so, or the free one where it would go. */
-static uint32_t *
-vocab_spelled_slot(const vocab_build_t *b, di_str_t s)
+static bool
+vocab_is_spelled(const vocab_build_t *b, uint32_t id, di_str_t s)
 {
-    uint32_t i = di_vocab_hash(s.data, s.len) & b->spelled.mask;
+    return b->tokens[id].len == s.len
+           && memcmp(b->tokens[id].data, s.data, s.len) == 0;
+}
+
+/* Id of the token spelled so, -1: none.  In the latter case a token may be
+ * entered at *slot. */
+static int32_t
+vocab_find_spelled(const vocab_build_t *b, di_str_t s, uint64_t **slot)
+{
+    uint32_t hash = di_vocab_hash(s.data, s.len);
+    uint32_t i = hash & b->spelled.mask;
 
     for (;; i = (i + 1) & b->spelled.mask) {
-        uint32_t *slot = &b->spelled.slots[i];
+        uint32_t id;
 
-        if (*slot == 0)
-            return slot;
-        if (b->tokens[*slot - 1].len == s.len
-            && memcmp(b->tokens[*slot - 1].data, s.data, s.len) == 0)
-            return slot;
+        *slot = &b->spelled.slots[i];
+        if (**slot == 0)
+            return -1;
+        id = (uint32_t) **slot - 1;
+        if (**slot >> 32 == hash && vocab_is_spelled(b, id, s))
+            return (int32_t) id;
     }
 }
 
 static int32_t
 vocab_spelled(const vocab_build_t *b, di_str_t s)
 {
-    return (int32_t) *vocab_spelled_slot(b, s) - 1;
+    uint64_t *slot;
+
+    return vocab_find_spelled(b, s, &slot);
 }
 
-static uint32_t *
-vocab_word_slot(const di_vocab_t *v, const char *s, size_t len)
+static void
+vocab_enter_spelled(vocab_build_t *b, uint32_t id)
 {
-    uint32_t i = di_vocab_hash(s, len) & v->words.mask;
+    di_str_t  s = b->tokens[id];
+    uint64_t *slot;
+
+    b->twice |= vocab_find_spelled(b, s, &slot) >= 0;
+    *slot = (uint64_t) di_vocab_hash(s.data, s.len) << 32 | (id + 1);
+}
+
+static int32_t
+vocab_find_word(const di_vocab_t *v, const char *s, size_t len,
+                uint64_t **slot)
+{
+    uint32_t hash = di_vocab_hash(s, len);
+    uint32_t i = hash & v->words.mask;
 
     for (;; i = (i + 1) & v->words.mask) {
-        uint32_t   *slot = &v->words.slots[i];
         const char *t;
         size_t      n;
+        int32_t     id;
 
-        if (*slot == 0)
-            return slot;
-        t = di_vocab_at(v, (int32_t) *slot - 1, &n);
-        if (n == len && memcmp(t, s, len) == 0)
-            return slot;
+        *slot = &v->words.slots[i];
+        if (**slot == 0)
+            return -1;
+        id = (int32_t) (uint32_t) **slot - 1;
+        t = di_vocab_at(v, id, &n);
+        if (**slot >> 32 == hash && n == len && memcmp(t, s, len) == 0)
+            return id;
     }
 }
 
 int32_t
 di_vocab_word(const di_vocab_t *v, const char *s, size_t len)
 {
-    return (int32_t) *vocab_word_slot(v, s, len) - 1;
+    uint64_t *slot;
+
+    return vocab_find_word(v, s, len, &slot);
+}
+
+static void
+vocab_enter_word(di_vocab_t *v, uint32_t id)
+{
+    size_t      len;
+    const char *s = di_vocab_at(v, (int32_t) id, &len);
+    uint64_t   *slot;
+
+    (void) vocab_find_word(v, s, len, &slot);
+    *slot = (uint64_t) di_vocab_hash(s, len) << 32 | (id + 1);
 }
 
 /* Check an array's presence and size; *v: its strings, owned by the caller
@@ -339,12 +379,14 @@ vocab_read_bytes(vocab_build_t *b, di_vocab_t *v)
     return DI_OK;
 }
 
-/* Ids of a rule's two sides and of what it makes. */
+/* Ids of a rule's two sides and of what it makes.  Training gives tokens
+ * their ids in the order of the rules, so the id after that of the rule
+ * before, `hint`, is mostly right. */
 static int
 vocab_read_rule(vocab_build_t *b, const di_vocab_t *v, uint64_t rank,
-                int32_t ids[3])
+                uint32_t hint, int32_t ids[3])
 {
-    di_str_t    rule = b->rules[rank];
+    di_str_t    rule = b->rules[rank], whole;
     const char *space = memchr(rule.data, ' ', rule.len);
     char        joined[1024];
     size_t      left;
@@ -357,7 +399,9 @@ vocab_read_rule(vocab_build_t *b, const di_vocab_t *v, uint64_t rank,
 
     ids[0] = vocab_spelled(b, (di_str_t) { rule.data, left });
     ids[1] = vocab_spelled(b, (di_str_t) { space + 1, rule.len - left - 1 });
-    ids[2] = vocab_spelled(b, (di_str_t) { joined, rule.len - 1 });
+    whole = (di_str_t) { joined, rule.len - 1 };
+    ids[2] = !b->twice && hint < v->size && vocab_is_spelled(b, hint, whole)
+             ? (int32_t) hint : vocab_spelled(b, whole);
     for (int i = 0; i < 3; i++) {
         if (ids[i] < 0 || v->kinds[ids[i]] != DI_VOCAB_NORMAL)
             goto bad;
@@ -375,6 +419,7 @@ vocab_read_merges(vocab_build_t *b, di_vocab_t *v)
 {
     int32_t (*ids)[3] = calloc(b->n_rules + 1, sizeof(*ids));
     uint64_t  rank;
+    uint32_t  hint = 0;
     int       rc = DI_OK;
 
     if (ids == NULL || !di_merges_init(&v->merges, v->size, b->n_rules)) {
@@ -382,9 +427,10 @@ vocab_read_merges(vocab_build_t *b, di_vocab_t *v)
         goto done;
     }
     for (rank = 0; rank < b->n_rules; rank++) {
-        rc = vocab_read_rule(b, v, rank, ids[rank]);
+        rc = vocab_read_rule(b, v, rank, hint, ids[rank]);
         if (rc != DI_OK)
             goto done;
+        hint = (uint32_t) ids[rank][2] + 1;
     }
 
     rank = di_merges_build(&v->merges, (const int32_t (*)[3]) ids, b->n_rules,
@@ -523,15 +569,15 @@ vocab_index_words(vocab_build_t *b, di_vocab_t *v)
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < v->size; i++) {
             size_t      len;
-            const char *s = di_vocab_at(v, (int32_t) i, &len);
 
+            (void) di_vocab_at(v, (int32_t) i, &len);
             if (v->kinds[i] != DI_VOCAB_NORMAL || len == 0
                 || v->merges.tokens[i].order != 0)
                 continue;
             if (pass == 0)
                 n++;
             else
-                *vocab_word_slot(v, s, len) = i + 1;
+                vocab_enter_word(v, i);
         }
         if (n == 0)
             return DI_OK;
@@ -606,7 +652,7 @@ vocab_build(vocab_build_t *b, di_vocab_t *v)
         return di_err_set(b->err, DI_ENOMEM, 0, "no memory for the "
                           "vocabulary");
     for (uint32_t i = 0; i < v->size; i++)
-        *vocab_spelled_slot(b, b->tokens[i]) = i + 1;
+        vocab_enter_spelled(b, i);
 
     rc = vocab_read_kinds(b, v);
     if (rc == DI_OK)

@@ -17,9 +17,10 @@ typedef enum {
     DI_VOCAB_CONTROL,       /* only by name, and no text when generated      */
 } di_vocab_kind_t;
 
-/* Open-addressed index of spellings: ids + 1, 0 is a free slot. */
+/* Open-addressed index of spellings.  A slot is hash << 32 | id + 1, so that
+ * only equal hashes cost a look at the spelling; 0 is a free slot. */
 typedef struct {
-    uint32_t *slots;        /* [mask + 1]                                    */
+    uint64_t *slots;        /* [mask + 1]                                    */
     uint32_t  mask;
 } di_vocab_index_t;
 
