@@ -413,6 +413,7 @@ ngx_http_deepinfer_chat_run(ngx_http_deepinfer_ctx_t *ctx)
     if (ctx->moved) {
         ctx->moved = 0;
         ctx->first = 0;
+        ctx->finish = ngx_http_deepinfer_finish_none;
         ctx->retry_after = 0;
         ctx->prepare.err.status = 0;
         ngx_memzero(ctx->finished, sizeof(ctx->finished));
@@ -427,6 +428,10 @@ ngx_http_deepinfer_chat_run(ngx_http_deepinfer_ctx_t *ctx)
         ngx_http_deepinfer_engine_release(ctx);
         ngx_http_deepinfer_dispatch(ctx);
         return;
+    }
+
+    if (ctx->pending.failed) {
+        ngx_http_deepinfer_fail_memory(ctx);
     }
 
     if (ctx->prepare.err.status) {
