@@ -35,7 +35,7 @@
 #define DI_CPU_KV_SEGMENT  256   /* keys of one softmax segment             */
 #define DI_CPU_HEAD_MAX    256   /* head_dim at most                        */
 #define DI_CPU_K_MAX     65536   /* values of an activation row at most     */
-#define DI_CPU_SCRATCH (2u << 20) /* bytes of scratch per thread            */
+#define DI_CPU_SCRATCH (6u << 20) /* bytes of scratch per thread            */
 
 typedef struct di_cpu_kern_s di_cpu_kern_t;
 

@@ -11,10 +11,14 @@
  *     min        16 float16 or float32, or absent
  *
  * A block is expanded to a tile of AMX's second operand (16 pairs of input
- * values x 16 columns x 2, bfloat16) by one word permutation per 32 weights.
- * The table has the codes' values, which are exact in bfloat16, repeated so
- * that the bits above the code don't matter: there is no masking.  Wider
- * codes are two planes, hence two products into the same sums.
+ * values x 16 columns x 2, bfloat16) by a shift and a three-operand logic
+ * instruction per 32 weights: bfloat16 has 7 bits of fraction, so a code of
+ * b <= 7 bits put at the top of the fraction of 2^b is the number 2^b + code,
+ * exactly.  What is too much, (2^b + centre) * scale * (sum of x), goes to
+ * the minimum.  8-bit codes are two planes of 4 bits, hence two products
+ * into the same sums.  (Word permutations of a table of 16 codes, without an
+ * offset, were twice as slow: they take two micro-operations each.  Q6_K
+ * keeps them, since its scales per 16 values would need sums per 16.)
  *
  * TDPBF16PS then makes the block's sums for all rows, which are scaled by
  * float32 FMAs and added in order of blocks.  Minima are a product of their
@@ -30,7 +34,9 @@
  * Many rows (prefill): a piece of a panel is expanded once, to a size that
  * stays in the first-level cache, and used for all tiles of rows.  A tile of
  * sums is stored two products after it was made: stored at once it would
- * stall the next one (26 cycles per product instead of 19, measured).
+ * stall the next one (26 cycles per product instead of 19, measured).  The
+ * number of rows and the shape of a block choose a function of its own:
+ * inlined side by side they would leave the compiler no registers.
  */
 
 #include "amx.h"
@@ -44,10 +50,13 @@ typedef struct {
     uint16_t scale_at;           /* in a block; the planes are at 0         */
     uint16_t min_at;             /* 0: none                                 */
     uint16_t block_bytes;
-    uint8_t  high_bits;          /* width of the second plane's codes       */
-    bool     is_signed;          /* the (upper) codes are signed            */
+    uint8_t  bits;               /* of a code; 0: plain bfloat16            */
+    uint8_t  high_bits;          /* of them in the second plane             */
+    uint8_t  centre;             /* code + centre is what is packed         */
     bool     f16;                /* scales and minima are float16           */
-    bool     half;               /* a scale per 16 values                   */
+    bool     half;               /* a scale per 16 values (Q6_K)            */
+    bool     has_min;            /* a product with minima is needed         */
+    float    offset;             /* of an expanded code to its value        */
 } format_t;
 
 /* Byte sizes of a block, from what the type's codes are. */
@@ -65,12 +74,15 @@ format_of(di_wtype_t type)
 
     number = codes->f16_scales ? 2 : 4;
     scales = codes->half_scales ? 32 : 16;
-    f.high_bits = codes->bits == 5 ? 1 : codes->bits == 6 ? 2
-                  : codes->bits == 8 ? 4 : 0;
+    f.bits = codes->bits;
+    f.high_bits = (uint8_t) (codes->bits - 4);
     f.high_bytes = (uint16_t) (f.high_bits * 64);
-    f.is_signed = codes->is_signed;
+    f.centre = codes->is_signed ? (uint8_t) (1u << (codes->bits - 1)) : 0;
     f.f16 = codes->f16_scales;
     f.half = codes->half_scales;
+    f.has_min = !f.half;
+    f.offset = f.centre + (f.bits == 8 ? 16.0f + 256.0f
+                                       : (float) (1u << f.bits));
     f.scale_at = (uint16_t) (256 + f.high_bytes);
     f.block_bytes = (uint16_t) (f.scale_at + number * scales);
     if (codes->has_min) {
@@ -115,17 +127,16 @@ pack_codes(const di_cpu_wpart_t *part, const format_t *f, size_t n, size_t b,
            uint8_t *block)
 {
     size_t col = n % DI_CPU_PANEL;
-    unsigned c, high_mask = (1u << f->high_bits) - 1;
     di_wblock_t w;
+    unsigned c;
 
     di_wblock_get(part->type,
                   (const uint8_t *) part->data + n * part->row_bytes, b, &w);
     for (size_t i = 0; i < DI_WBLOCK; i++) {
-        c = (unsigned) w.code[i];
+        c = (unsigned) (w.code[i] + f->centre);
         put_code(block, 4, col, i, c & 15);
         if (f->high_bits)
-            put_code(block + 256, f->high_bits, col, i,
-                     c >> 4 & high_mask);
+            put_code(block + 256, f->high_bits, col, i, c >> 4);
     }
     put_number(block + f->scale_at, col, f->f16, w.scale[0]);
     if (f->half)
@@ -170,72 +181,142 @@ di_amx_pack(const di_cpu_wpart_t *part, size_t k, size_t p)
 
 /* -- expansion ------------------------------------------------------------- */
 
+/* Tables of Q6_K: 32 bfloat16, repeated so that bits above a code don't
+ * matter. */
 typedef struct {
-    __m512i low;                 /* 32 bfloat16: value of the low 4 bits    */
-    __m512i high;                /* of the codes of the second plane        */
+    __m512i low;                 /* code & 15, not centred                  */
+    __m512i high;                /* 16 * (code >> 4), centred               */
 } tables_t;
 
 static __m512i
-make_table(unsigned bits, bool is_signed, int factor)
+make_table(int n, int factor, int centre)
 {
-    int n = 1 << bits, v;
     uint16_t t[32];
 
-    for (int i = 0; i < 32; i++) {
-        v = i % n;
-        if (is_signed && v >= n / 2)
-            v -= n;
-        t[i] = di_f32_to_bf16((float) (v * factor));
-    }
+    for (int i = 0; i < 32; i++)
+        t[i] = di_f32_to_bf16((float) (i % n * factor - centre));
     return _mm512_loadu_si512(t);
 }
 
 static tables_t
-make_tables(const format_t *f)
+make_tables(void)
 {
     tables_t t;
 
-    t.low = make_table(4, f->is_signed && !f->high_bits, 1);
-    t.high = make_table(f->high_bits ? f->high_bits : 4, f->is_signed, 16);
+    t.low = make_table(16, 1, 0);
+    t.high = make_table(4, 16, 32);
     return t;
 }
 
-/* A plane of codes of BITS bits to a tile of 16 rows. */
+/* Bits [at, at + n) of words to bits [to, to + n), the others anything. */
+#define MOVE_BITS(x, at, to)                                                \
+    ((at) > (to) ? _mm512_srli_epi16(x, (at) > (to) ? (at) - (to) : 0)      \
+                 : _mm512_slli_epi16(x, (to) > (at) ? (to) - (at) : 0))
+
+#define SELECT_OR 0xea           /* ternary logic: (a & b) | c              */
+
+/* 4-bit codes to a tile, each with its lowest bit at bit `to`; one is the
+ * word of a code of zeros. */
 DI_AMX_INLINE void
-expand_plane(const uint8_t *plane, __m512i table, uint8_t *tile,
-             const unsigned bits)
+expand_nibbles(const uint8_t *plane, uint8_t *tile, const unsigned to,
+               const unsigned one)
 {
-    const unsigned per_word = 16 / bits;
+    const __m512i mask = _mm512_set1_epi16((short) (15u << to));
+    const __m512i base = _mm512_set1_epi16((short) one);
     __m512i x;
 
 #pragma GCC unroll 4
-    for (unsigned v = 0; v < bits; v++) {
+    for (unsigned v = 0; v < 4; v++) {
         x = _mm512_loadu_si512(plane + v * 64);
-#pragma GCC unroll 16
-        for (unsigned s = 0; s < per_word; s++) {
-            _mm512_store_si512(tile + (v * per_word + s) * 64,
-                               _mm512_permutexvar_epi16(x, table));
-            x = _mm512_srli_epi16(x, bits);
+#pragma GCC unroll 4
+        for (unsigned s = 0; s < 4; s++)
+            _mm512_store_si512(tile + (v * 4 + s) * 64,
+                               _mm512_ternarylogic_epi64(
+                                   MOVE_BITS(x, s * 4, to), mask, base,
+                                   SELECT_OR));
+    }
+}
+
+/* 5-bit codes: the fifth bits of all 16 rows are one vector. */
+DI_AMX_INLINE void
+expand_five(const uint8_t *block, uint8_t *tile)
+{
+    const __m512i mask = _mm512_set1_epi16(15 << 2);
+    const __m512i mask5 = _mm512_set1_epi16(1 << 6);
+    const __m512i base = _mm512_set1_epi16(0x4200);       /* 32             */
+    __m512i fifth = _mm512_loadu_si512(block + 256), x, y;
+
+#pragma GCC unroll 4
+    for (unsigned v = 0; v < 4; v++) {
+        x = _mm512_loadu_si512(block + v * 64);
+#pragma GCC unroll 4
+        for (unsigned s = 0; s < 4; s++) {
+            y = _mm512_ternarylogic_epi64(MOVE_BITS(x, s * 4, 2), mask, base,
+                                          SELECT_OR);
+            y = _mm512_ternarylogic_epi64(MOVE_BITS(fifth, v * 4 + s, 6),
+                                          mask5, y, SELECT_OR);
+            _mm512_store_si512(tile + (v * 4 + s) * 64, y);
         }
     }
 }
 
-/* A block to its tile or, with a second plane, two: high codes first. */
+/* Q6_K: upper two bits, then the lower four, by tables. */
 DI_AMX_INLINE void
-expand_block(const uint8_t *block, const format_t *f, const tables_t *t,
-             uint8_t *tile, const bool two)
+expand_six(const uint8_t *block, const tables_t *t, uint8_t *tile)
 {
-    if (!two) {
-        expand_plane(block, t->low, tile, 4);
-        return;
+    __m512i x;
+
+    for (unsigned v = 0; v < 2; v++) {
+        x = _mm512_loadu_si512(block + 256 + v * 64);
+        for (unsigned s = 0; s < 8; s++) {
+            _mm512_store_si512(tile + (v * 8 + s) * 64,
+                               _mm512_permutexvar_epi16(x, t->high));
+            x = _mm512_srli_epi16(x, 2);
+        }
     }
-    if (f->high_bits == 4)
-        expand_plane(block + 256, t->high, tile, 4);
-    else if (f->high_bits == 2)
-        expand_plane(block + 256, t->high, tile, 2);
-    else
-        expand_plane(block + 256, t->high, tile, 1);
-    expand_plane(block, t->low, tile + 1024, 4);
+    for (unsigned v = 0; v < 4; v++) {
+        x = _mm512_loadu_si512(block + v * 64);
+        for (unsigned s = 0; s < 4; s++) {
+            _mm512_store_si512(tile + 1024 + (v * 4 + s) * 64,
+                               _mm512_permutexvar_epi16(x, t->low));
+            x = _mm512_srli_epi16(x, 4);
+        }
+    }
+}
+
+/* Shapes of blocks: what is expanded how, and multiplied how often. */
+enum { SHAPE_4, SHAPE_5, SHAPE_8, SHAPE_6, N_SHAPES };
+
+#define IS_WIDE(shape) ((shape) >= SHAPE_8)      /* two tiles per block     */
+#define IS_HALF(shape) ((shape) == SHAPE_6)      /* two units per block     */
+
+static int
+shape_of(const format_t *f)
+{
+    return f->bits == 4 ? SHAPE_4 : f->bits == 5 ? SHAPE_5
+           : f->bits == 6 ? SHAPE_6 : SHAPE_8;
+}
+
+/* A block to its tile or, if it is wide, two: high codes first. */
+DI_AMX_INLINE void
+expand_block(const uint8_t *block, const tables_t *t, uint8_t *tile,
+             const int shape)
+{
+    switch (shape) {
+    case SHAPE_4:
+        expand_nibbles(block, tile, 3, 0x4180);           /* 16             */
+        break;
+    case SHAPE_5:
+        expand_five(block, tile);
+        break;
+    case SHAPE_8:
+        expand_nibbles(block + 256, tile, 3, 0x4380);     /* 256            */
+        expand_nibbles(block, tile + 1024, 3, 0x4180);
+        break;
+    default:
+        expand_six(block, t, tile);
+        break;
+    }
 }
 
 /* 16 scales or minima. */
@@ -247,242 +328,92 @@ load_numbers(const uint8_t *p, size_t i, bool f16)
         : _mm512_loadu_ps(p + i * 64);
 }
 
-/* Minima of 8 blocks to a tile: per block two rows, {h, h} and {l, l}. */
-static void
-expand_min(const uint8_t *block, const format_t *f, size_t n_blocks,
-           uint8_t *tile)
+/* Minima of block b to its place in the tiles of minima: two rows, {h, h} and
+ * {l, l}. */
+DI_AMX_INLINE void
+expand_min(uint8_t *min_tiles, const uint8_t *block, const format_t *f,
+           size_t b)
 {
     const __m512i upper = _mm512_set1_epi32((int) 0xffff0000u);
-    __m512i m, h, l;
+    __m512 m = _mm512_setzero_ps();
+    __m512i h, l;
 
-    for (size_t i = 0; i < n_blocks; i++, block += f->block_bytes) {
-        m = _mm512_castps_si512(load_numbers(block + f->min_at, 0, f->f16));
-        h = _mm512_and_si512(m, upper);
-        l = _mm512_castps_si512(_mm512_sub_ps(_mm512_castsi512_ps(m),
-                                              _mm512_castsi512_ps(h)));
-        l = _mm512_and_si512(l, upper);
-        _mm512_store_si512(tile + i * 128,
-                           _mm512_or_si512(h, _mm512_srli_epi32(h, 16)));
-        _mm512_store_si512(tile + i * 128 + 64,
-                           _mm512_or_si512(l, _mm512_srli_epi32(l, 16)));
-    }
-    memset(tile + n_blocks * 128, 0, 1024 - n_blocks * 128);
+    if (f->min_at)
+        m = load_numbers(block + f->min_at, 0, f->f16);
+    m = _mm512_fnmadd_ps(load_numbers(block + f->scale_at, 0, f->f16),
+                         _mm512_set1_ps(f->offset), m);
+    h = _mm512_and_si512(_mm512_castps_si512(m), upper);
+    l = _mm512_castps_si512(_mm512_sub_ps(m, _mm512_castsi512_ps(h)));
+    l = _mm512_and_si512(l, upper);
+    _mm512_store_si512(min_tiles + b * 128,
+                       _mm512_or_si512(h, _mm512_srli_epi32(h, 16)));
+    _mm512_store_si512(min_tiles + b * 128 + 64,
+                       _mm512_or_si512(l, _mm512_srli_epi32(l, 16)));
 }
 
 /* -- scratch --------------------------------------------------------------- */
 
-#define PIECE_BLOCKS  16         /* blocks expanded at once for many rows   */
+#define GROUP_ROWS    4          /* rows of a shared tile of sums           */
+#define PIECE_BLOCKS  24         /* blocks expanded at once for many rows   */
+#define PANELS_MAX    8          /* panels expanded at once                 */
 #define ROWS_MAX      256        /* rows whose sums are kept                */
 #define FEW_ROWS      16         /* up to here a block is expanded as used  */
+#define RING          8          /* blocks expanded ahead, and sums behind  */
 #define K_BLOCKS_MAX  (DI_CPU_K_MAX / DI_WBLOCK)
 
 typedef struct {
-    uint8_t  tiles[PIECE_BLOCKS * 2048];         /* expanded blocks         */
-    float    scales[PIECE_BLOCKS * 32];          /* of them                 */
-    float    sums[4][256];                       /* stored tiles of sums    */
-    float    min_sums[256];
-    float    acc[ROWS_MAX * 16];
-    uint8_t  min_tiles[K_BLOCKS_MAX / 8 * 1024]; /* of a panel              */
-    /* The first operand for GROUP blocks at once, see above: rows of a
-     * block, then zeros.  It survives from call to call: pad_blocks blocks
-     * of it are zero but for rows [0, pad_rows) of each. */
+    uint8_t  tiles[RING * 2048];                 /* few rows: of blocks     */
+    float    sums[RING][256];                    /* stored tiles of sums    */
+    float    min_sums[PANELS_MAX][256];          /* of minima               */
+    float    out[2][256];                        /* few rows: of a panel    */
+    uint8_t  piece[PANELS_MAX][PIECE_BLOCKS * 2048];    /* many: of blocks  */
+    float    scales[PANELS_MAX][PIECE_BLOCKS * 32];     /* of them          */
+    float    acc[ROWS_MAX / 16][PANELS_MAX][256];       /* so far           */
+    uint8_t  min_tiles[PANELS_MAX][K_BLOCKS_MAX / 8 * 1024 + 1024];
+    /* The first operand for groups of blocks: the rows of a block, then
+     * zeros.  It survives from call to call: pad_blocks blocks of it are
+     * zero but for rows [0, pad_rows) of each. */
     size_t   pad_slots;          /* rows that a block has, used or not      */
     size_t   pad_rows;
     size_t   pad_blocks;
-    _Alignas(64) uint8_t pad[(K_BLOCKS_MAX + 1) * 512];
+    _Alignas(64) uint8_t pad[(K_BLOCKS_MAX + 1) * GROUP_ROWS * 2 * 64];
 } scratch_t;
 
 _Static_assert(sizeof(scratch_t) <= DI_CPU_SCRATCH, "scratch is too small");
 _Static_assert(offsetof(scratch_t, pad_slots) >= DI_AMX_SCRATCH_FREE,
                "others write here");
 
-/* -- few rows: GROUP blocks share a tile of sums --------------------------- */
-
-/* Lay out rows [r0, r0 + n) in slots of `slots` rows, 8 rows per block. */
-static void
-fill_pad(scratch_t *s, const di_cpu_matmul_t *a, size_t r0, size_t n,
-         size_t slots)
-{
-    size_t n_blocks = a->w->k / DI_WBLOCK;
-    uint8_t *to;
-    const uint8_t *x;
-
-    if (s->pad_slots != slots || s->pad_rows != n) {
-        s->pad_slots = slots;
-        s->pad_rows = n;
-        s->pad_blocks = 0;
-    }
-    if (s->pad_blocks < n_blocks) {
-        memset(s->pad, 0, (n_blocks + 1) * 512);
-        s->pad_blocks = n_blocks;
-    }
-    for (size_t r = 0; r < n; r++) {
-        x = a->act + (r0 + r) * a->act_stride;
-        to = s->pad + 512 - slots * 64 + r * 64;
-        for (size_t b = 0; b < n_blocks; b++)
-            _mm512_store_si512(to + b * 512, _mm512_load_si512(x + b * 64));
-    }
-}
+/* What a run over a panel, or a piece of one, needs. */
+typedef struct {
+    const uint8_t  *x;           /* first operand: rows at the first unit   */
+    size_t          x_stride;
+    const uint8_t  *panel;       /* at the first block                      */
+    const format_t *f;
+    const tables_t *t;
+    size_t          n_blocks;
+    size_t          turn;        /* few rows: which of out and min_sums     */
+    const uint8_t  *tiles;       /* many rows: expanded blocks,             */
+    const float    *scales;      /* their scales,                           */
+    float          *acc;         /* sums so far,                            */
+    bool            go_on;       /* which are not zero                      */
+} run_t;
 
 DI_AMX_INLINE void
-configure_few(size_t n_rows, const bool half)
+configure(size_t sum_rows, size_t n_rows, const bool half)
 {
     di_amx_tiles_t t = { 0 };
 
     for (int i = 0; i < 3; i++)
-        di_amx_tile(&t, i, 8, 64);                /* sums                   */
-    di_amx_tile(&t, 4, 8, half ? 32 : 64);
+        di_amx_tile(&t, i, sum_rows, 64);
+    di_amx_tile(&t, 4, sum_rows, half ? 32 : 64);
     di_amx_tile(&t, 6, half ? 8 : 16, 64);
-    di_amx_tile(&t, 3, n_rows, 64);               /* minima                 */
+    di_amx_tile(&t, 3, n_rows, 64);               /* sums of minima         */
     di_amx_tile(&t, 5, n_rows, 64);
     di_amx_tile(&t, 7, 16, 64);
     di_amx_configure(&t);
 }
 
-/* acc[r] += sums of unit i and row r, scaled. */
-DI_AMX_INLINE void
-scale_group(__m512 *acc, const float *sums, const uint8_t *block,
-            const format_t *f, size_t first, size_t n, const size_t slots,
-            const bool half)
-{
-    const uint8_t *scale;
-    __m512 d;
-
-    for (size_t i = 0; i < n; i++) {
-        scale = block + (half ? (first + i) / 2 : first + i) * f->block_bytes
-                + f->scale_at;
-        d = load_numbers(scale, half ? (first + i) % 2 : 0, f->f16);
-#pragma GCC unroll 4
-        for (size_t r = 0; r < slots; r++)
-            acc[r] = _mm512_fmadd_ps(
-                _mm512_load_ps(sums + (i * slots + r) * 16), d, acc[r]);
-    }
-}
-
-/* A unit is what one scale covers: a block, or half of one. */
-DI_AMX_INLINE void
-panel_few(scratch_t *s, const uint8_t *panel, const format_t *f,
-          const tables_t *t, size_t n_blocks, const size_t slots,
-          const bool two, const bool half)
-{
-    const size_t group = 8 / slots, tile_bytes = two ? 2048 : 1024;
-    const size_t n = half ? 2 * n_blocks : n_blocks;
-    const size_t blocks = half ? (group + 1) / 2 : group;
-    const uint8_t *x = s->pad + 512 - slots * 64;
-    __m512 acc[4];
-    size_t b, h, count, turn = 0, last = 0, last_n = 0;
-    uint8_t *tile;
-
-    for (size_t r = 0; r < slots; r++)
-        acc[r] = _mm512_setzero_ps();
-
-    for (size_t u = 0; u < n; u += group, turn ^= 1) {
-        count = n - u < group ? n - u : group;
-        tile = s->tiles + turn * 8 * 2048;
-        b = half ? u / 2 : u;
-        for (size_t i = 0; i < blocks && b + i < n_blocks; i++)
-            expand_block(panel + (b + i) * f->block_bytes, f, t,
-                         tile + i * tile_bytes, two);
-        di_amx_fence();
-
-        _tile_zero(0);
-        for (size_t i = 0; i < count; i++) {
-            b = half ? (u + i) / 2 : u + i;
-            h = half ? (u + i) % 2 : 0;
-            _tile_loadd(4, x + b * 512 - i * slots * 64 + h * 32, 64);
-            b -= half ? u / 2 : u;
-            _tile_loadd(6, tile + b * tile_bytes + h * 512, 64);
-            _tile_dpbf16ps(0, 4, 6);
-            if (two) {
-                _tile_loadd(6, tile + b * tile_bytes + 1024 + h * 512, 64);
-                _tile_dpbf16ps(0, 4, 6);
-            }
-        }
-        _tile_stored(0, s->sums[turn], 64);
-        di_amx_fence();
-        if (last_n > 0)
-            scale_group(acc, s->sums[turn ^ 1], panel, f, last, last_n,
-                        slots, half);
-        last = u;
-        last_n = count;
-    }
-    scale_group(acc, s->sums[turn ^ 1], panel, f, last, last_n, slots, half);
-
-    for (size_t r = 0; r < slots; r++)
-        _mm512_store_ps(s->acc + r * 16, acc[r]);
-}
-
-/* -- more rows: a pipeline over the units of a panel ----------------------- */
-
-DI_AMX_INLINE void
-configure_many(size_t n_rows, const bool half)
-{
-    di_amx_tiles_t t = { 0 };
-
-    for (int i = 0; i < 4; i++)
-        di_amx_tile(&t, i, n_rows, 64);           /* sums, sums of minima   */
-    di_amx_tile(&t, 4, n_rows, half ? 32 : 64);
-    di_amx_tile(&t, 5, n_rows, 64);
-    di_amx_tile(&t, 6, half ? 8 : 16, 64);
-    di_amx_tile(&t, 7, 16, 64);
-    di_amx_configure(&t);
-}
-
-typedef struct {
-    scratch_t      *s;
-    const uint8_t  *x;           /* first operand: rows at the first unit   */
-    size_t          x_stride;
-    const uint8_t  *tiles;       /* expanded blocks, or a ring of 4 ...     */
-    const uint8_t  *panel;       /* ... filled from here (NULL: expanded)   */
-    const format_t *f;
-    const tables_t *t;
-    size_t          n;           /* units                                   */
-} pipe_t;
-
-/* Product of unit u into tile C of sums. */
-#define PIPE_PRODUCT(C)                                                     \
-    do {                                                                    \
-        _tile_zero(C);                                                      \
-        _tile_loadd(4, x + (half ? u * 32 : u * 64), p->x_stride);          \
-        _tile_loadd(6, tile, 64);                                           \
-        _tile_dpbf16ps(C, 4, 6);                                            \
-        if (two) {                                                          \
-            _tile_loadd(6, tile + 1024, 64);                                \
-            _tile_dpbf16ps(C, 4, 6);                                        \
-        }                                                                   \
-    } while (0)
-
-/* One step: expand the block of unit u + 1, multiply unit u, store the sums
- * of unit u - 2, scale and add those of unit u - 3. */
-#define PIPE_STEP(C, C_OLD)                                                 \
-    do {                                                                    \
-        if (expand && u + 1 < n && (!half || u % 2)) {                      \
-            b = half ? (u + 1) / 2 : u + 1;                                 \
-            expand_block(p->panel + b * p->f->block_bytes, p->f, p->t,      \
-                         s->tiles + b % 4 * 2048, two);                     \
-            di_amx_fence();                                                 \
-        }                                                                   \
-        if (u < n) {                                                        \
-            b = half ? u / 2 : u;                                           \
-            tile = p->tiles + (expand ? b % 4 * 2048 : b * tile_bytes)      \
-                   + (half ? u % 2 * 512 : 0);                              \
-            PIPE_PRODUCT(C);                                                \
-        }                                                                   \
-        if (u >= 2 && u - 2 < n)                                            \
-            _tile_stored(C_OLD, s->sums[(u - 2) % 4], 64);                  \
-        di_amx_fence();                                                     \
-        if (u >= 3) {                                                       \
-            b = half ? (u - 3) / 2 : u - 3;                                 \
-            d = expand ? load_numbers(p->panel + b * p->f->block_bytes      \
-                                      + p->f->scale_at,                     \
-                                      half ? (u - 3) % 2 : 0, p->f->f16)    \
-                       : _mm512_load_ps(s->scales + (u - 3) * 16);          \
-            add_scaled(acc, s->sums[(u - 3) % 4], d, slots);                \
-        }                                                                   \
-        if (++u == n + 3)                                                   \
-            goto done;                                                      \
-    } while (0)
-
+/* acc[r] += sums of one unit, scaled. */
 DI_AMX_INLINE void
 add_scaled(__m512 *acc, const float *sums, __m512 d, const size_t slots)
 {
@@ -491,25 +422,189 @@ add_scaled(__m512 *acc, const float *sums, __m512 d, const size_t slots)
         acc[r] = _mm512_fmadd_ps(_mm512_load_ps(sums + r * 16), d, acc[r]);
 }
 
-/* Rows of sums in out: begun at zero, or gone on with. */
+/* Block b of a panel into its place in the ring, and its minima. */
 DI_AMX_INLINE void
-pipe_run(const pipe_t *p, float *out, bool go_on, const size_t slots,
-         const bool two, const bool half, const bool expand)
+expand_ahead(scratch_t *s, const run_t *p, size_t b, const int shape)
 {
-    const size_t n = p->n, tile_bytes = two ? 2048 : 1024;
-    const uint8_t *x = p->x, *tile;
-    scratch_t *s = p->s;
+    const uint8_t *block = p->panel + b * p->f->block_bytes;
+
+    if (b >= p->n_blocks)
+        return;
+    expand_block(block, p->t, s->tiles + b % RING * 2048, shape);
+    if (!IS_HALF(shape))
+        expand_min(s->min_tiles[0], block, p->f, b);
+    di_amx_fence();
+}
+
+DI_AMX_INLINE __m512
+scale_of(const run_t *p, size_t unit, const bool half)
+{
+    size_t b = half ? unit / 2 : unit;
+
+    return load_numbers(p->panel + b * p->f->block_bytes + p->f->scale_at,
+                        half ? unit % 2 : 0, p->f->f16);
+}
+
+/* -- up to 4 rows: groups of blocks share a tile of sums ------------------- */
+
+/* Lay out rows [r0, r0 + n), `rows` lines of 64 bytes per block. */
+static void
+fill_pad(scratch_t *s, const di_cpu_matmul_t *a, size_t r0, size_t n,
+         size_t slots, size_t rows)
+{
+    size_t n_blocks = a->w->k / DI_WBLOCK;
+    const uint8_t *x;
+    uint8_t *to;
+
+    if (s->pad_slots != slots || s->pad_rows != n) {
+        s->pad_slots = slots;
+        s->pad_rows = n;
+        s->pad_blocks = 0;
+    }
+    if (s->pad_blocks < n_blocks) {
+        memset(s->pad, 0, (n_blocks + 1) * rows * 64);
+        s->pad_blocks = n_blocks;
+    }
+    for (size_t r = 0; r < n; r++) {
+        x = a->act + (r0 + r) * a->act_stride;
+        to = s->pad + (rows - slots + r) * 64;
+        for (size_t b = 0; b < n_blocks; b++)
+            _mm512_store_si512(to + b * rows * 64,
+                               _mm512_load_si512(x + b * 64));
+    }
+}
+
+/* Rows of the tile of sums: a slot of rows for each unit of a group. */
+DI_AMX_INLINE size_t
+group_rows(size_t slots)
+{
+    return slots == 1 ? GROUP_ROWS : GROUP_ROWS * 2;
+}
+
+/* A unit is what one scale covers: a block, or half of one.  Group g makes
+ * its sums in tile C; those of the group before are stored, and those of the
+ * one before that, which have left the store buffer, are scaled and added:
+ * AVX-512 loads can't be forwarded from a tile store. */
+#define GROUP_STEP(C, C_OLD)                                                \
+    do {                                                                    \
+        if (u < n) {                                                        \
+            _tile_zero(C);                                                  \
+            for (size_t i = 0; i < group && u < n; i++, u++) {              \
+                b = half ? u / 2 : u;                                       \
+                if (!half || u % 2 == 0)                                    \
+                    expand_ahead(s, p, b + ahead, shape);                   \
+                tile = s->tiles + b % RING * 2048                           \
+                       + (half ? u % 2 * 512 : 0);                          \
+                _tile_loadd(4, x + (b * rows - i * slots) * 64              \
+                               + (half ? u % 2 * 32 : 0), 64);              \
+                _tile_loadd(6, tile, 64);                                   \
+                _tile_dpbf16ps(C, 4, 6);                                    \
+                if (two) {                                                  \
+                    _tile_loadd(6, tile + 1024, 64);                        \
+                    _tile_dpbf16ps(C, 4, 6);                                \
+                }                                                           \
+            }                                                               \
+        }                                                                   \
+        if (g >= 1)                                                         \
+            _tile_stored(C_OLD, s->sums[(g - 1) % 4], 64);                  \
+        di_amx_fence();                                                     \
+        if (g >= 2) {                                                       \
+            for (size_t i = 0; i < group && added < n; i++, added++)        \
+                add_scaled(acc, s->sums[(g - 2) % 4] + i * slots * 16,      \
+                           scale_of(p, added, half), slots);                \
+            if (added == n)                                                 \
+                goto done;                                                  \
+        }                                                                   \
+        g++;                                                                \
+    } while (0)
+
+DI_AMX_INLINE void
+group_run(scratch_t *s, const run_t *p, const size_t slots, const int shape)
+{
+    const bool two = IS_WIDE(shape), half = IS_HALF(shape);
+    const size_t rows = group_rows(slots), group = rows / slots, ahead = 4;
+    const size_t n = half ? 2 * p->n_blocks : p->n_blocks;
+    const uint8_t *x = s->pad + (rows - slots) * 64, *tile;
+    size_t u = 0, g = 0, added = 0, b;
+    __m512 acc[4];
+
+#pragma GCC unroll 4
+    for (size_t r = 0; r < slots; r++)
+        acc[r] = _mm512_setzero_ps();
+    for (b = 0; b < ahead; b++)
+        expand_ahead(s, p, b, shape);
+
+    for (;;) {
+        GROUP_STEP(0, 1);
+        GROUP_STEP(1, 0);
+    }
+
+done:
+#pragma GCC unroll 4
+    for (size_t r = 0; r < slots; r++)
+        _mm512_store_ps(s->out[p->turn] + r * 16, acc[r]);
+}
+
+/* -- more rows: a pipeline over the units of a panel ----------------------- */
+
+#define STORE_LATE  2            /* units from a product to its store       */
+#define ADD_LATE    4            /* and to scaling and adding it            */
+
+/* Product of unit u into tile C; store of an earlier one, in tile C_OLD;
+ * scaling and adding of a still earlier one. */
+#define PIPE_STEP(C, C_OLD)                                                 \
+    do {                                                                    \
+        if (u < n) {                                                        \
+            if (few) {                                                      \
+                b = half ? u / 2 : u;                                       \
+                if (!half || u % 2 == 0)                                    \
+                    expand_ahead(s, p, b + 2, shape);                       \
+                tile = s->tiles + b % RING * 2048                           \
+                       + (half ? u % 2 * 512 : 0);                          \
+            }                                                               \
+            _tile_zero(C);                                                  \
+            _tile_loadd(4, x, x_stride);                                    \
+            _tile_loadd(6, tile, 64);                                       \
+            _tile_dpbf16ps(C, 4, 6);                                        \
+            if (two) {                                                      \
+                _tile_loadd(6, tile + 1024, 64);                            \
+                _tile_dpbf16ps(C, 4, 6);                                    \
+            }                                                               \
+            x += half ? 32 : 64;                                            \
+            tile += !half ? (two ? 2048 : 1024) : u % 2 ? 1536 : 512;       \
+        }                                                                   \
+        if (u >= STORE_LATE)                                                \
+            _tile_stored(C_OLD, s->sums[(u - STORE_LATE) % RING], 64);      \
+        di_amx_fence();                                                     \
+        if (u >= ADD_LATE) {                                                \
+            d = few ? scale_of(p, u - ADD_LATE, half)                       \
+                    : _mm512_load_ps(p->scales + (u - ADD_LATE) * 16);      \
+            add_scaled(acc, s->sums[(u - ADD_LATE) % RING], d, slots);      \
+            if (u + 1 == n + ADD_LATE)                                      \
+                goto done;                                                  \
+        }                                                                   \
+        u++;                                                                \
+    } while (0)
+
+DI_AMX_INLINE void
+pipe_run(scratch_t *s, const run_t *p, const size_t slots, const int shape,
+         const bool few)
+{
+    const bool two = IS_WIDE(shape), half = IS_HALF(shape);
+    const size_t n = half ? 2 * p->n_blocks : p->n_blocks;
+    const size_t x_stride = p->x_stride;
+    const uint8_t *x = p->x, *tile = p->tiles;
+    float *out = few ? s->out[p->turn] : p->acc;
     __m512 acc[16], d;
     size_t u = 0, b;
 
 #pragma GCC unroll 16
     for (size_t r = 0; r < slots; r++)
-        acc[r] = go_on ? _mm512_load_ps(out + r * 16) : _mm512_setzero_ps();
+        acc[r] = !few && p->go_on ? _mm512_load_ps(out + r * 16)
+                                  : _mm512_setzero_ps();
+    for (b = 0; few && b < 2; b++)
+        expand_ahead(s, p, b, shape);
 
-    if (expand) {
-        expand_block(p->panel, p->f, p->t, s->tiles, two);
-        di_amx_fence();
-    }
     for (;;) {
         PIPE_STEP(0, 1);
         PIPE_STEP(1, 2);
@@ -522,58 +617,42 @@ done:
         _mm512_store_ps(out + r * 16, acc[r]);
 }
 
-/* -- minima and output ----------------------------------------------------- */
+/* -- the shapes ------------------------------------------------------------ */
 
-/* Sums of minima of up to 16 rows: s->min_tiles is filled. */
-DI_AMX_INLINE void
-min_rows(scratch_t *s, const di_cpu_matmul_t *a, size_t r0)
-{
-    size_t n_tiles = di_amx_sum_bytes(a->w->k) / 64;
-    const uint8_t *x = a->act + r0 * a->act_stride + 2 * a->w->k;
+typedef void (*run_fn)(scratch_t *s, const run_t *p);
 
-    _tile_zero(3);
-    for (size_t i = 0; i < n_tiles; i++) {
-        _tile_loadd(5, x + i * 64, a->act_stride);
-        _tile_loadd(7, s->min_tiles + i * 1024, 64);
-        _tile_dpbf16ps(3, 5, 7);
-    }
-    _tile_stored(3, s->min_sums, 64);
-    di_amx_fence();
+#define RUN(name, call)                                                     \
+static __attribute__((noinline)) void                                       \
+name(scratch_t *s, const run_t *p)                                          \
+{                                                                           \
+    call;                                                                   \
 }
 
-static void
-fill_min_tiles(scratch_t *s, const uint8_t *panel, const format_t *f,
-               size_t n_blocks)
-{
-    for (size_t b = 0; b < n_blocks; b += 8)
-        expand_min(panel + b * f->block_bytes, f,
-                   n_blocks - b < 8 ? n_blocks - b : 8,
-                   s->min_tiles + b * 128);
-    di_amx_fence();
-}
+#define RUNS(n)                                                             \
+RUN(few_##n##_1, group_run(s, p, 1, SHAPE_##n))                             \
+RUN(few_##n##_2, group_run(s, p, 2, SHAPE_##n))                             \
+RUN(few_##n##_4, group_run(s, p, 4, SHAPE_##n))                             \
+RUN(few_##n##_8, pipe_run(s, p, 8, SHAPE_##n, true))                        \
+RUN(few_##n##_16, pipe_run(s, p, 16, SHAPE_##n, true))                      \
+RUN(many_##n, pipe_run(s, p, 16, SHAPE_##n, false))
 
-/* Columns of panel p of rows [r0, r0 + n), whose sums are in acc. */
-DI_AMX_INLINE void
-put_rows(const scratch_t *s, const di_cpu_matmul_t *a,
-         const di_cpu_wpart_t *part, size_t p, size_t r0, size_t n,
-         const float *acc, bool has_min)
-{
-    size_t col = p * DI_CPU_PANEL, left = part->n - col;
-    __mmask16 mask = left < 16 ? (__mmask16) ((1u << left) - 1) : 0xffff;
-    float *out = a->out + r0 * a->w->n + part->first + col;
-    __m512 v, bias = _mm512_setzero_ps();
+RUNS(4)
+RUNS(5)
+RUNS(6)
+RUNS(8)
 
-    if (a->bias)
-        bias = _mm512_maskz_loadu_ps(mask, a->bias + part->first + col);
-    for (size_t r = 0; r < n; r++, out += a->w->n) {
-        v = _mm512_load_ps(acc + r * 16);
-        if (has_min)
-            v = _mm512_add_ps(v, _mm512_load_ps(s->min_sums + r * 16));
-        if (a->bias)
-            v = _mm512_add_ps(v, bias);
-        _mm512_mask_storeu_ps(out, mask, v);
-    }
-}
+#define FEW(n) { few_##n##_1, few_##n##_2, few_##n##_4, few_##n##_8,        \
+                 few_##n##_16 }
+
+static const run_fn few_runs[N_SHAPES][5] = {
+    [SHAPE_4] = FEW(4), [SHAPE_5] = FEW(5), [SHAPE_6] = FEW(6),
+    [SHAPE_8] = FEW(8),
+};
+
+static const run_fn many_runs[N_SHAPES] = {
+    [SHAPE_4] = many_4, [SHAPE_5] = many_5, [SHAPE_6] = many_6,
+    [SHAPE_8] = many_8,
+};
 
 /* -- panels ---------------------------------------------------------------- */
 
@@ -588,101 +667,196 @@ typedef struct {
     size_t                 n;    /* rows                                    */
 } job_t;
 
-/* Up to 16 rows: panels are expanded as they are read. */
+/* Sums of minima of the rows of the job, for one panel. */
 DI_AMX_INLINE void
-panels_few(const job_t *j, size_t p0, size_t p1, const size_t slots,
-           const bool two, const bool half)
+min_panel(const job_t *j, float *sums)
 {
-    scratch_t *s = j->s;
-    const uint8_t *panel;
-    pipe_t pipe = { .s = s, .x = j->a->act + j->r0 * j->a->act_stride,
-                    .x_stride = j->a->act_stride, .tiles = s->tiles,
-                    .f = &j->f, .t = &j->t,
-                    .n = half ? 2 * j->n_blocks : j->n_blocks };
+    size_t depth = di_amx_sum_bytes(j->a->w->k) / 64;
+    const uint8_t *x = j->a->act + j->r0 * j->a->act_stride
+                       + 2 * j->a->w->k;
 
-    if (slots < 8) {
-        fill_pad(s, j->a, j->r0, j->n, slots);
-        configure_few(j->n, half);
-    } else {
-        configure_many(j->n, half);
+    _tile_zero(3);
+    for (size_t d = 0; d < depth; d++) {
+        _tile_loadd(5, x + d * 64, j->a->act_stride);
+        _tile_loadd(7, j->s->min_tiles[0] + d * 1024, 64);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(3, sums, 64);
+    di_amx_fence();
+}
+
+/* Sums of minima of panel i into tile C; store of the panel before. */
+#define MIN_STEP(C, C_OLD)                                                  \
+    do {                                                                    \
+        if (i < n_panels) {                                                 \
+            _tile_zero(C);                                                  \
+            for (size_t d = 0; d < depth; d++) {                            \
+                _tile_loadd(5, x + d * 64, j->a->act_stride);               \
+                _tile_loadd(7, j->s->min_tiles[i] + d * 1024, 64);          \
+                _tile_dpbf16ps(C, 5, 7);                                    \
+            }                                                               \
+        }                                                                   \
+        if (i > 0)                                                          \
+            _tile_stored(C_OLD, sums + (i - 1) * 256, 64);                  \
+        if (i++ == n_panels)                                                \
+            goto done;                                                      \
+    } while (0)
+
+/* Sums of minima of up to 16 rows from row r on, for panels whose tiles are
+ * in s->min_tiles. */
+DI_AMX_INLINE void
+min_rows(const job_t *j, size_t n_panels, size_t r, float *sums)
+{
+    size_t depth = di_amx_sum_bytes(j->a->w->k) / 64, i = 0;
+    const uint8_t *x = j->a->act + r * j->a->act_stride + 2 * j->a->w->k;
+
+    for (;;) {
+        MIN_STEP(0, 1);
+        MIN_STEP(1, 0);
     }
 
-    for (size_t p = p0; p < p1; p++) {
-        panel = j->part->packed + p * j->part->panel_bytes;
-        if (slots < 8) {
-            panel_few(s, panel, &j->f, &j->t, j->n_blocks, slots, two, half);
-        } else {
-            pipe.panel = panel;
-            pipe_run(&pipe, s->acc, false, slots, two, half, true);
-        }
-        if (j->f.min_at) {
-            fill_min_tiles(s, panel, &j->f, j->n_blocks);
-            min_rows(s, j->a, j->r0);
-        }
-        put_rows(s, j->a, j->part, p, j->r0, j->n, s->acc,
-                 j->f.min_at != 0);
+done:
+    di_amx_fence();
+}
+
+/* The last tile of minima has zeros behind the last block. */
+static void
+pad_min_tiles(uint8_t *tiles, size_t n_blocks)
+{
+    memset(tiles + n_blocks * 128, 0, (8 - n_blocks % 8) % 8 * 128);
+}
+
+/* Columns of panel p of n rows from row r on, whose sums are in acc. */
+DI_AMX_INLINE void
+put_rows(const job_t *j, size_t p, size_t r, size_t n, const float *acc,
+         const float *min_sums)
+{
+    const di_cpu_matmul_t *a = j->a;
+    size_t col = p * DI_CPU_PANEL, left = j->part->n - col;
+    __mmask16 mask = left < 16 ? (__mmask16) ((1u << left) - 1) : 0xffff;
+    float *out = a->out + r * a->w->n + j->part->first + col;
+    __m512 v, bias = _mm512_setzero_ps();
+
+    if (a->bias)
+        bias = _mm512_maskz_loadu_ps(mask, a->bias + j->part->first + col);
+    for (size_t i = 0; i < n; i++, out += a->w->n) {
+        v = _mm512_load_ps(acc + i * 16);
+        if (min_sums)
+            v = _mm512_add_ps(v, _mm512_load_ps(min_sums + i * 16));
+        if (a->bias)
+            v = _mm512_add_ps(v, bias);
+        _mm512_mask_storeu_ps(out, mask, v);
     }
 }
 
-/* Blocks [b0, b0 + n) of a panel to s->tiles and s->scales. */
-DI_AMX_INLINE void
-expand_piece(const job_t *j, const uint8_t *panel, size_t b0, size_t n,
-             const bool two, const bool half)
+/* Up to 16 rows: panels are expanded as they are read.  A panel's output is
+ * put when the next one's sums are made. */
+static void
+panels_few(const job_t *j, size_t p0, size_t p1)
 {
     scratch_t *s = j->s;
+    unsigned log2 = j->n > 8 ? 4 : j->n > 4 ? 3 : j->n > 2 ? 2 : j->n > 1;
+    run_fn run = few_runs[shape_of(&j->f)][log2];
+    run_t a = { .x = j->a->act + j->r0 * j->a->act_stride,
+                .x_stride = j->a->act_stride, .f = &j->f, .t = &j->t,
+                .n_blocks = j->n_blocks };
+    size_t rows = group_rows((size_t) 1 << log2), turn;
 
-    panel += b0 * j->f.block_bytes;
-    for (size_t b = 0; b < n; b++, panel += j->f.block_bytes) {
-        expand_block(panel, &j->f, &j->t, s->tiles + b * (two ? 2048 : 1024),
-                     two);
-        for (size_t i = 0; i < (half ? 2 : 1); i++)
-            _mm512_store_ps(s->scales + (half ? 2 * b + i : b) * 16,
-                            load_numbers(panel + j->f.scale_at, i,
-                                         j->f.f16));
+    if (log2 < 3)
+        fill_pad(s, j->a, j->r0, j->n, (size_t) 1 << log2, rows);
+    configure(log2 < 3 ? rows : j->n, j->n, j->f.half);
+    if (j->f.has_min)
+        pad_min_tiles(s->min_tiles[0], j->n_blocks);
+
+    for (size_t p = p0; p <= p1; p++) {
+        turn = (p - p0) % 2;
+        if (p < p1) {
+            a.panel = j->part->packed + p * j->part->panel_bytes;
+            a.turn = turn;
+            run(s, &a);
+            if (j->f.has_min)
+                min_panel(j, s->min_sums[turn]);
+        }
+        if (p > p0)
+            put_rows(j, p - 1, j->r0, j->n, s->out[turn ^ 1],
+                     j->f.has_min ? s->min_sums[turn ^ 1] : NULL);
+    }
+}
+
+/* Blocks [b0, b0 + n) of panel p to place i of s->piece, s->scales and
+ * s->min_tiles. */
+static void
+expand_piece(const job_t *j, size_t p, size_t i, size_t b0, size_t n)
+{
+    scratch_t *s = j->s;
+    const uint8_t *block = j->part->packed + p * j->part->panel_bytes
+                           + b0 * j->f.block_bytes;
+    float *scale = s->scales[i];
+    uint8_t *tile = s->piece[i];
+    int shape = shape_of(&j->f);
+
+    for (size_t b = 0; b < n; b++, block += j->f.block_bytes) {
+        switch (shape) {
+        case SHAPE_4: expand_block(block, &j->t, tile, SHAPE_4); break;
+        case SHAPE_5: expand_block(block, &j->t, tile, SHAPE_5); break;
+        case SHAPE_8: expand_block(block, &j->t, tile, SHAPE_8); break;
+        default:      expand_block(block, &j->t, tile, SHAPE_6); break;
+        }
+        tile += IS_WIDE(shape) ? 2048 : 1024;
+        for (size_t h = 0; h < 1u + j->f.half; h++, scale += 16)
+            _mm512_store_ps(scale, load_numbers(block + j->f.scale_at, h,
+                                                j->f.f16));
+        if (j->f.has_min)
+            expand_min(s->min_tiles[i], block, &j->f, b0 + b);
     }
     di_amx_fence();
 }
 
-/* Any number of rows up to ROWS_MAX: piece by piece, all rows. */
-DI_AMX_INLINE void
-panels_many(const job_t *j, size_t p0, size_t p1, const bool two,
-            const bool half)
+/* Panels [p0, p0 + n_panels), at most PANELS_MAX, and up to ROWS_MAX rows.
+ * A piece of all panels is expanded, to the second-level cache; then a tile
+ * of rows, which stays in the first level, meets one panel after another:
+ * so what streams from the second level lies in a row. */
+static void
+panels_many(const job_t *j, size_t p0, size_t n_panels)
 {
     scratch_t *s = j->s;
-    size_t full = j->n / 16 * 16, rows, count;
-    const uint8_t *panel;
-    pipe_t pipe = { .s = s, .x_stride = j->a->act_stride,
-                    .tiles = s->tiles };
+    run_fn run = many_runs[shape_of(&j->f)];
+    size_t full = j->n / 16 * 16, rows;
+    size_t pieces = (j->n_blocks + PIECE_BLOCKS - 1) / PIECE_BLOCKS;
+    size_t step = (j->n_blocks + pieces - 1) / pieces;
+    run_t a = { .x_stride = j->a->act_stride, .f = &j->f, .t = &j->t };
+    bool last;
 
-    for (size_t p = p0; p < p1; p++) {
-        panel = j->part->packed + p * j->part->panel_bytes;
-        configure_many(16, half);
-        for (size_t b = 0; b < j->n_blocks; b += PIECE_BLOCKS) {
-            count = j->n_blocks - b < PIECE_BLOCKS ? j->n_blocks - b
-                                                   : PIECE_BLOCKS;
-            expand_piece(j, panel, b, count, two, half);
-            pipe.n = half ? 2 * count : count;
-            for (size_t r = 0; r < j->n; r += 16) {
-                if (r == full)
-                    configure_many(j->n - full, half);
-                pipe.x = j->a->act + (j->r0 + r) * j->a->act_stride + b * 64;
-                pipe_run(&pipe, s->acc + r * 16, b > 0, 16, two, half, false);
-            }
-            if (full < j->n)
-                configure_many(16, half);
+    configure(16, 16, j->f.half);
+    for (size_t b = 0; b < j->n_blocks; b += step) {
+        last = j->n_blocks - b <= step;
+        a.n_blocks = last ? j->n_blocks - b : step;
+        a.go_on = b > 0;
+        for (size_t i = 0; i < n_panels; i++) {
+            expand_piece(j, p0 + i, i, b, a.n_blocks);
+            if (last && j->f.has_min)
+                pad_min_tiles(s->min_tiles[i], j->n_blocks);
         }
 
-        if (j->f.min_at)
-            fill_min_tiles(s, panel, &j->f, j->n_blocks);
         for (size_t r = 0; r < j->n; r += 16) {
             rows = j->n - r < 16 ? j->n - r : 16;
             if (r == full)
-                configure_many(rows, half);
-            if (j->f.min_at)
-                min_rows(s, j->a, j->r0 + r);
-            put_rows(s, j->a, j->part, p, j->r0 + r, rows, s->acc + r * 16,
-                     j->f.min_at != 0);
+                configure(rows, rows, j->f.half);
+            a.x = j->a->act + (j->r0 + r) * j->a->act_stride + b * 64;
+            if (last && j->f.has_min)
+                min_rows(j, n_panels, j->r0 + r, s->min_sums[0]);
+            for (size_t i = 0; i < n_panels; i++) {
+                a.tiles = s->piece[i];
+                a.scales = s->scales[i];
+                a.acc = s->acc[r / 16][i];
+                run(s, &a);
+                if (last)
+                    put_rows(j, p0 + i, j->r0 + r, rows, a.acc,
+                             j->f.has_min ? s->min_sums[i] : NULL);
+            }
         }
+        if (full < j->n)
+            configure(16, 16, j->f.half);
     }
 }
 
@@ -697,10 +871,10 @@ panels_plain(const job_t *j, size_t p0, size_t p1)
     size_t stride = j->a->act_stride;
 
     for (size_t p = p0; p < p1; p++) {
-        configure_many(16, false);
+        configure(16, 16, false);
         for (size_t r = 0; r < j->n; r += 16 * tiles) {
             if (r == full)
-                configure_many(j->n - full, false);
+                configure(j->n - full, j->n - full, false);
             tiles = (full - r) / 16;
             tiles = r == full || tiles == 0 ? 1 : tiles > 3 ? 3 : tiles;
             w = j->part->packed + p * j->part->panel_bytes;
@@ -721,32 +895,15 @@ panels_plain(const job_t *j, size_t p0, size_t p1)
                     _tile_dpbf16ps(2, 5, 6);
                 }
             }
-            _tile_stored(0, s->acc, 64);
-            _tile_stored(1, s->acc + 256, 64);
-            _tile_stored(2, s->acc + 512, 64);
+            _tile_stored(0, s->sums[0], 64);
+            _tile_stored(1, s->sums[1], 64);
+            _tile_stored(2, s->sums[2], 64);
             di_amx_fence();
             rows = r == full ? j->n - full : 16 * tiles;
-            put_rows(s, j->a, j->part, p, j->r0 + r, rows, s->acc, false);
+            put_rows(j, p, j->r0 + r, rows, s->sums[0], NULL);
         }
     }
 }
-
-/* Code for each number of rows and shape of block, chosen per call. */
-#define PANELS(two, half)                                                   \
-    do {                                                                    \
-        if (j.n == 1)                                                       \
-            panels_few(&j, p0, p1, 1, two, half);                           \
-        else if (j.n == 2)                                                  \
-            panels_few(&j, p0, p1, 2, two, half);                           \
-        else if (j.n <= 4)                                                  \
-            panels_few(&j, p0, p1, 4, two, half);                           \
-        else if (j.n <= 8)                                                  \
-            panels_few(&j, p0, p1, 8, two, half);                           \
-        else if (j.n <= FEW_ROWS)                                           \
-            panels_few(&j, p0, p1, 16, two, half);                          \
-        else                                                                \
-            panels_many(&j, p0, p1, two, half);                             \
-    } while (0)
 
 void
 di_amx_matmul(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
@@ -756,19 +913,19 @@ di_amx_matmul(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
                 .f = format_of(part->type),
                 .n_blocks = a->w->k / DI_WBLOCK };
 
-    if (di_wtype_codes(part->type))
-        j.t = make_tables(&j.f);
+    if (j.f.half)
+        j.t = make_tables();
 
     for (; j.r0 < r1; j.r0 += j.n) {
         j.n = r1 - j.r0 < ROWS_MAX ? r1 - j.r0 : ROWS_MAX;
         if (di_wtype_codes(part->type) == NULL)
             panels_plain(&j, p0, p1);
-        else if (j.f.half)
-            PANELS(true, true);
-        else if (j.f.high_bits)
-            PANELS(true, false);
+        else if (j.n <= FEW_ROWS)
+            panels_few(&j, p0, p1);
         else
-            PANELS(false, false);
+            for (size_t p = p0; p < p1; p += PANELS_MAX)
+                panels_many(&j, p, p1 - p < PANELS_MAX ? p1 - p
+                                                       : PANELS_MAX);
     }
     _tile_release();
 }

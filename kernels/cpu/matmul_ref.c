@@ -6,12 +6,11 @@
  *     sum_b (block_b . x_b) * scale_b   +   sum_b min_b * sum(x_b)   (+ bias)
  *
  * both sums float32 FMA chains in order of blocks, added at the end.  BF16
- * takes codes of more than 4 bits as 16 * high + low, two products that are
- * accumulated one after the other (high first): so the fast kernels expand
- * every format with 16-entry tables.  Its sum of minima is a bfloat16
- * product too, of depth 4 per block and 8 blocks at a time: both factors are
- * split in two bfloat16 values, which loses nothing of a float16 minimum and
- * 2^-17 of a sum.
+ * multiplies codes with an offset, which makes them cheap to expand to
+ * bfloat16 (dot_codes below, matmul_bf16_amx.c), and subtracts it with the
+ * minimum.  Its sum of minima is a bfloat16 product too, of depth 4 per block
+ * and 8 blocks at a time: both factors are split in two bfloat16 values,
+ * which loses 2^-16 of a minimum and 2^-17 of a sum.
  */
 
 #include "ref.h"
@@ -85,18 +84,30 @@ tdp(float c, const uint16_t *x, const float *w, size_t n)
     return flush(c + flush(even + odd));
 }
 
-/* Sum of n codes times x: 4-bit codes at once, wider ones as two planes. */
+/* Sum of the expanded codes of n values times x, and what an expanded code is
+ * above its value.  Codes of 4 and 5 bits, made unsigned, are added to 2^bits;
+ * 8 bits are two such planes of 4, the upper one times 16; 6 bits (scales per
+ * 16 values) two planes without an offset. */
 static float
 dot_codes(const di_wcodes_t *codes, const int8_t *code, const uint16_t *x,
-          size_t n)
+          size_t n, float *offset)
 {
+    int centre = codes->is_signed ? 1 << (codes->bits - 1) : 0, c;
     float high[32], low[32];
 
     for (size_t i = 0; i < n; i++) {
-        high[i] = (float) (code[i] & ~15);
-        low[i] = codes->bits == 4 ? (float) code[i] : (float) (code[i] & 15);
+        c = code[i] + centre;
+        high[i] = codes->bits == 8 ? (float) ((c & ~15) + 256)
+                                   : (float) ((c & ~15) - centre);
+        low[i] = codes->bits == 8 ? (float) ((c & 15) + 16)
+                 : codes->bits == 6 ? (float) (c & 15)
+                 : (float) (c + (1 << codes->bits));
     }
-    return tdp(codes->bits == 4 ? 0.0f : tdp(0, x, high, n), x, low, n);
+
+    *offset = codes->bits == 8 ? 16.0f + 256.0f + (float) centre
+              : codes->bits == 6 ? 0.0f
+              : (float) ((1 << codes->bits) + centre);
+    return tdp(codes->bits >= 6 ? tdp(0, x, high, n) : 0.0f, x, low, n);
 }
 
 static float
@@ -131,7 +142,7 @@ dot_bf16(const di_cpu_wpart_t *part, const uint8_t *w, const uint8_t *act,
     const uint16_t *x = (const uint16_t *) (const void *) act;
     const uint16_t *sum = x + k;
     const di_wcodes_t *codes = di_wtype_codes(part->type);
-    float acc = 0, acc_min = 0, min[32], *m;
+    float acc = 0, acc_min = 0, offset, value, min[32], *m;
     di_wblock_t wb;
 
     if (codes == NULL)
@@ -141,21 +152,23 @@ dot_bf16(const di_cpu_wpart_t *part, const uint8_t *w, const uint8_t *act,
         di_wblock_get(part->type, w, b, &wb);
         if (codes->half_scales) {
             for (size_t h = 0; h < 2; h++)
-                acc = fmaf(dot_codes(codes, wb.code + 16 * h, x + 16 * h, 16),
-                           wb.scale[h], acc);
+                acc = fmaf(dot_codes(codes, wb.code + 16 * h, x + 16 * h, 16,
+                                     &offset), wb.scale[h], acc);
         } else {
-            acc = fmaf(dot_codes(codes, wb.code, x, 32), wb.scale[0], acc);
+            acc = fmaf(dot_codes(codes, wb.code, x, 32, &offset),
+                       wb.scale[0], acc);
         }
 
         if (b % 8 == 0)
             memset(min, 0, sizeof(min));
         m = min + b % 8 * 4;
-        m[0] = m[1] = flush(truncate_bf16(wb.min));
-        m[2] = m[3] = flush(truncate_bf16(wb.min - truncate_bf16(wb.min)));
+        value = fmaf(-wb.scale[0], offset, wb.min);
+        m[0] = m[1] = flush(truncate_bf16(value));
+        m[2] = m[3] = flush(truncate_bf16(value - truncate_bf16(value)));
         if (b % 8 == 7 || b + 1 == k / 32)
             acc_min = tdp(acc_min, sum + b / 8 * 32, min, 32);
     }
-    return codes->has_min ? acc + acc_min : acc;
+    return codes->half_scales ? acc : acc + acc_min;
 }
 
 /* float weights: their products with the int8 values are summed as they are,
