@@ -402,7 +402,7 @@ test_pace(di_ipc_client_t *client)
                      &p, &a), DI_OK);
     check_text(&a, "abcd");
     t = now_ms() - t;
-    CHECK(t >= 69 && t < 1000);  /* 30 + 4 * 5 + 20, less a rounding        */
+    CHECK(t >= 69 && t < WAIT_MS);   /* 30 + 4 * 5 + 20, less a rounding   */
 }
 
 /* Cancel, pause and resume; all of a choice's FINISH events come. */
