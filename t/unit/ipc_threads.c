@@ -335,6 +335,53 @@ test_lost_wake_ups(void)
     di_ipc_server_close(server);
 }
 
+/* One way: a message at random moments while the engine falls asleep after
+ * each; now and then the worker waits until all have been taken, which never
+ * happens when a wake-up got lost. */
+typedef struct {
+    di_ipc_server_t *server;
+    _Atomic uint32_t taken;
+} sink_t;
+
+static void *
+take_all(void *arg)
+{
+    sink_t      *sink = arg;
+    di_ipc_msg_t msg;
+
+    for ( ;; ) {
+        while (di_ipc_server_recv(sink->server, &msg) == DI_OK) {
+            if (msg.type == DI_MSG_CLOSED)
+                return NULL;
+            atomic_fetch_add(&sink->taken, 1);
+        }
+        (void) di_ipc_server_wait(sink->server, -1);
+    }
+}
+
+static void
+test_lost_one_way(void)
+{
+    uint32_t         i, k, n, seed = 3;
+    sink_t           sink = { .server = serve(LONG) };
+    pthread_t        thread;
+    di_ipc_client_t *client = join(sink.server);
+
+    CHECK_EQ_INT(pthread_create(&thread, NULL, take_all, &sink), 0);
+
+    for (i = 1; i <= ROUNDS; i++) {
+        CHECK_EQ_INT(di_ipc_client_cancel(client, 1), DI_OK);
+        CHECK_EQ_INT(di_ipc_client_flush(client), DI_OK);
+        while (atomic_load(&sink.taken) != i) { }
+        for (k = 0, n = rnd(&seed, 400); k < n; k++)
+            __asm__ volatile("" ::: "memory");
+    }
+
+    di_ipc_client_close(client);
+    CHECK_EQ_INT(pthread_join(thread, NULL), 0);
+    di_ipc_server_close(sink.server);
+}
+
 static void *
 wait_once(void *arg)
 {
@@ -416,6 +463,7 @@ main(void)
     begin();
     (void) alarm(120);
     test_lost_wake_ups();
+    test_lost_one_way();
     test_room_wakes();
     test_load();
     return end("ipc_threads");
