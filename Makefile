@@ -29,7 +29,11 @@ THREADS       ?=
 CACHE         := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ngx_deepinfer
 MODEL         ?= $(CACHE)/SmolLM2-135M-Instruct.Q4_1.gguf
 
+# True for the model that we fetch ourselves.
+fetched       := $(filter $(CACHE)/%,$(MODEL))
+
 FUZZ_SECONDS  ?= 60
+SOAK_SECONDS  ?= 1800
 CLANG         ?= clang-14
 JOBS          ?= $(shell nproc)
 
@@ -92,7 +96,7 @@ submake        = $(MAKE) --no-print-directory
 # ----------------------------------------------------------------- goals --
 
 .PHONY: all module help run model deps deps-test deps-check test units \
-        asan tsan fuzz lint bench install uninstall clean
+        soak asan tsan fuzz lint bench install uninstall clean
 
 all: $(ENGINE) $(ECHO) module
 	@:
@@ -109,6 +113,7 @@ help:
 #: make units         unit tests only; UNITS="gguf kv" for some of them
 #: make bench         every figure of docs/performance.md, on this machine;
 #:                      PEERS=dir compares, ONLY=ring,codec for some of them
+#: make soak          SOAK_SECONDS=1800 of mixed load, engine kills, reloads
 #: make asan          unit tests under AddressSanitizer and UBSan
 #: make tsan          tests of threads and rings under ThreadSanitizer
 #: make fuzz          each fuzzer for FUZZ_SECONDS=60
@@ -123,7 +128,7 @@ help:
 
 run: deps
 	@$(submake) -j$(JOBS) all
-	@$(if $(filter $(CACHE)/%,$(MODEL)),$(submake) model)
+	@$(if $(fetched),$(submake) model)
 	@BUILD='$(BUILD)' NGINX='$(NGINX)' PORT='$(PORT)' MODEL='$(MODEL)' \
 	    THREADS='$(THREADS)' conf/run.sh
 
@@ -137,15 +142,23 @@ deps-check: want := $(DEPS) $(DEPS_TEST) $(DEPS_CHECK)
 deps deps-test deps-check:
 	@conf/deps.sh $(want)
 
+TEST_ENV      := TEST_NGINX_BINARY='$(NGINX)' TEST_NGINX_RANDOMIZE=1 \
+                 TEST_NGINX_LOAD_MODULES='$(abspath $(MODULE))' \
+                 TEST_DEEPINFER_ENGINE='$(abspath $(ENGINE))' \
+                 TEST_DEEPINFER_MODEL='$(MODEL)'
+
 # The last lines are prove's own; failed unit tests fail the goal too.
 test: deps-test
 	@$(submake) -j$(JOBS) all $(UNIT_BIN)
+	@$(if $(fetched),$(submake) model || echo '  tests that need it skip')
 	@status=0; \
-	t/unit.sh $(UNIT_BIN) || status=1; \
-	TEST_NGINX_BINARY='$(NGINX)' TEST_NGINX_RANDOMIZE=1 \
-	TEST_NGINX_LOAD_MODULES='$(abspath $(MODULE))' \
-	    prove -It/lib -r t || status=1; \
+	TEST_DEEPINFER_MODEL='$(MODEL)' t/unit.sh $(UNIT_BIN) || status=1; \
+	$(TEST_ENV) prove -It/lib -r t || status=1; \
 	exit $$status
+
+soak: deps-test
+	@$(submake) -j$(JOBS) all $(if $(fetched),model)
+	@$(TEST_ENV) SOAK_SECONDS=$(SOAK_SECONDS) prove -v -It/lib t/soak.t
 
 UNITS         ?= $(notdir $(UNIT_SRC:.c=))
 units: $(addprefix $(BUILD)/unit/,$(UNITS))
@@ -172,7 +185,7 @@ lint: deps-check
 	@$(submake) module
 	@CLANG=$(CLANG) MODULE='$(MODULE)' t/lint.sh
 
-bench: all $(BENCH_BIN) $(if $(filter $(CACHE)/%,$(MODEL)),model)
+bench: all $(BENCH_BIN) $(if $(fetched),model)
 	@python3 t/bench/bench.py --build $(BUILD) --model '$(MODEL)' \
 	    $(if $(PEERS),--peers '$(PEERS)') $(if $(ONLY),--only '$(ONLY)')
 

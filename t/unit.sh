@@ -12,7 +12,7 @@ skips=()
 for program in "$@"; do
     name=$(basename "$program")
     begin=${EPOCHREALTIME/./}
-    output=$(timeout -k 5 "${UNIT_TIMEOUT:-300}" "$program" 2>&1)
+    output=$(timeout -k 5 "${UNIT_TIMEOUT:-900}" "$program" 2>&1)
     status=$?
     ms=$(((${EPOCHREALTIME/./} - begin) / 1000))
 
