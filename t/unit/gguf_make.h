@@ -48,7 +48,8 @@ make_put(make_bytes_t *b, const void *p, size_t n)
         if (b->data == NULL)
             abort();
     }
-    memcpy(b->data + b->len, p, n);
+    if (n > 0)
+        memcpy(b->data + b->len, p, n);
     b->len += n;
 }
 

@@ -6,8 +6,12 @@
  * neither KV cache nor batches: double precision, all rows at once, straight
  * from the models' definition.  Files that are damaged or that we can't
  * compute exactly must be refused by an error that names what is wrong.
+ *
+ * Both passes read weights by di_dequantise(), so that is held against
+ * t/data/dequant.json first: the values that the format's own library gives.
  */
 
+#include <jansson.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -198,6 +202,50 @@ plain_forward(const make_t *m, const int32_t *ids, bool qwen2,
                   y, DIM, logits, VOCAB, false);
 }
 
+/* ---------------------------------------------------------------- vectors - */
+
+static size_t
+unhex(const char *hex, uint8_t *out, size_t cap)
+{
+    size_t n = 0;
+
+    for (unsigned v; n < cap && sscanf(hex + 2 * n, "%2x", &v) == 1; n++)
+        out[n] = (uint8_t) v;
+    return n;
+}
+
+static void
+test_vectors(void)
+{
+    json_t *list = json_load_file("t/data/dequant.json", 0, NULL);
+
+    CHECK_EQ_INT(json_array_size(list), 10);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t    *o = json_array_get(list, i);
+        json_t    *want = json_object_get(o, "values");
+        di_wtype_t type = (di_wtype_t) json_integer_value(
+                              json_object_get(o, "type"));
+        size_t     n = json_array_size(want), wrong = 0;
+        uint8_t    raw[2048];
+        float      got[256];
+
+        CHECK_EQ_INT(n, 256);
+        CHECK_EQ_INT(unhex(json_string_value(json_object_get(o, "bytes")),
+                           raw, sizeof(raw)), di_wtype_bytes(type, n));
+        CHECK_EQ_STR(di_wtype_name(type),
+                     json_string_value(json_object_get(o, "name")));
+        di_dequantise(type, raw, n, got);
+        for (size_t k = 0; k < n; k++)
+            wrong += got[k] != (float) json_real_value(json_array_get(want,
+                                                                      k));
+        if (wrong > 0)
+            printf("%s: %zu of %zu values differ\n", di_wtype_name(type),
+                   wrong, n);
+        CHECK_EQ_INT(wrong, 0);
+    }
+    json_decref(list);
+}
+
 /* ------------------------------------------------------------- comparison - */
 
 static char path[64];
@@ -278,7 +326,7 @@ test_type(const char *arch, di_wtype_t type)
     make_free(&m);
 }
 
-/* ------------------------------------------------------------- wrong files - */
+/* ------------------------------------------------------------ wrong files - */
 
 /* The file at `path` must be refused with a text that has all the parts. */
 static void
@@ -453,6 +501,7 @@ main(void)
     (void) snprintf(path, sizeof(path), "/tmp/di-gguf-types-%d.gguf",
                     (int) getpid());
 
+    test_vectors();
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         test_type("llama", types[i]);
         test_type("qwen2", types[i]);
