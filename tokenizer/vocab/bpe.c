@@ -3,7 +3,8 @@
  *
  * Text is cut into pre-tokens (pretok.c), and each is encoded by itself.
  * Most have been seen before: those of up to 15 bytes are looked up in a
- * direct-mapped cache from bytes to ids.
+ * direct-mapped cache from bytes to ids.  Of the rest many are a token as
+ * they are, which one look-up in the vocabulary tells.
  *
  * Others are not encoded by merging, but from the left: the longest token
  * that stays apart from the one before it (merges.h) comes next.  If none
@@ -23,7 +24,6 @@
 
 #include "vocab.h"
 
-#define BPE_KEY_MAX     15          /* bytes of a cached pre-token           */
 #define BPE_CACHE_IDS   4           /* ids of a cached pre-token             */
 #define BPE_CACHE_BITS  14          /* 512 KB of entries                     */
 #define BPE_SHORT_MAX   128         /* bytes encoded on the stack            */
@@ -31,14 +31,8 @@
 #define BPE_TEXT_MAX    INT32_MAX   /* bytes of a text                       */
 
 typedef struct {
-    uint64_t low;                   /* bytes 0 to 7                          */
-    uint64_t high;                  /* bytes 8 to 14; the length on top, so
-                                       that 0 is a free entry                */
-} bpe_key_t;
-
-typedef struct {
-    bpe_key_t key;
-    int32_t   ids[BPE_CACHE_IDS];   /* ended by -1 where there are fewer     */
+    di_vocab_key_t key;             /* high 0: a free entry                  */
+    int32_t        ids[BPE_CACHE_IDS];  /* ended by -1 if there are fewer    */
 } bpe_entry_t;
 
 struct di_tok_s {
@@ -199,35 +193,10 @@ bpe_short(const di_vocab_t *v, const uint8_t *s, size_t len,
     return len > 0 ? bpe_encode(v, s, len, ids, left) : 0;
 }
 
-/* The key of a pre-token of 1 to BPE_KEY_MAX bytes; `left` bytes of text
- * start at s.  Where there is room both words are loaded whole and cut. */
-static inline bpe_key_t
-bpe_key(const char *s, size_t len, size_t left)
-{
-    bpe_key_t key = { 0, 0 };
-
-    if (left >= sizeof(key)) {
-        memcpy(&key, s, sizeof(key));
-        if (len <= 8) {
-            key.low &= UINT64_MAX >> (64 - 8 * len);
-            key.high = 0;
-        } else {
-            key.high &= UINT64_MAX >> (128 - 8 * len);
-        }
-    } else {
-        memcpy(&key, s, len);
-    }
-    key.high |= (uint64_t) len << 56;
-    return key;
-}
-
 static inline bpe_entry_t *
-bpe_entry(const di_tok_t *t, bpe_key_t key)
+bpe_entry(const di_tok_t *t, di_vocab_key_t key)
 {
-    uint64_t h = (key.low ^ key.high * 0x9e3779b97f4a7c15u)
-                 * 0xd6e8feb86659fd93u;
-
-    return &t->cache[h >> (64 - BPE_CACHE_BITS)];
+    return &t->cache[di_vocab_key_hash(key) >> (64 - BPE_CACHE_BITS)];
 }
 
 static inline void
@@ -247,34 +216,43 @@ bpe_put_entry(bpe_out_t *out, const bpe_entry_t *entry)
         bpe_put(out, entry->ids[i]);
 }
 
+static inline void
+bpe_remember(bpe_entry_t *entry, di_vocab_key_t key, const int32_t *ids,
+             size_t n)
+{
+    entry->key = key;
+    for (size_t i = 0; i < BPE_CACHE_IDS; i++)
+        entry->ids[i] = i < n ? ids[i] : -1;
+}
+
 /* Encode a pre-token that the cache doesn't know, and enter it if it fits:
- * entry is its place, NULL if it is too long. */
+ * entry is its place, NULL if it has no key. */
 static int
 bpe_miss(di_tok_t *t, const char *s, size_t len, bpe_entry_t *entry,
-         bpe_key_t key, bpe_out_t *out)
+         di_vocab_key_t key, bpe_out_t *out)
 {
     const di_vocab_t *v = t->vocab;
-    int32_t           ids[BPE_SHORT_MAX], id;
+    int32_t           ids[BPE_SHORT_MAX], id = -1;
     size_t            n;
 
-    if (v->words.slots != NULL) {
+    if (entry != NULL && di_vocab_whole(v, key)->key.high != 0)
+        id = di_vocab_whole(v, key)->id;
+    else if (v->words.slots != NULL)
         id = di_vocab_word(v, s, len);
-        if (id >= 0) {
-            bpe_put(out, id);
-            return DI_OK;
-        }
-    }
-    if (len > BPE_SHORT_MAX)
-        return bpe_long(t, (const uint8_t *) s, len, out);
 
-    n = bpe_short(v, (const uint8_t *) s, len, ids);
+    if (id >= 0) {
+        ids[0] = id;
+        n = 1;
+    } else if (len <= BPE_SHORT_MAX) {
+        n = bpe_short(v, (const uint8_t *) s, len, ids);
+    } else {
+        return bpe_long(t, (const uint8_t *) s, len, out);
+    }
+
     for (size_t i = 0; i < n; i++)
         bpe_put(out, ids[i]);
-    if (entry != NULL && n <= BPE_CACHE_IDS) {
-        entry->key = key;
-        for (size_t i = 0; i < BPE_CACHE_IDS; i++)
-            entry->ids[i] = i < n ? ids[i] : -1;
-    }
+    if (entry != NULL && n <= BPE_CACHE_IDS)
+        bpe_remember(entry, key, ids, n);
     return DI_OK;
 }
 
@@ -284,10 +262,10 @@ bpe_word(di_tok_t *t, const char *text, size_t len, size_t pos, size_t end,
          bpe_out_t *out)
 {
     bpe_entry_t *entry = NULL;
-    bpe_key_t    key = { 0, 0 };
+    di_vocab_key_t key = { 0, 0 };
 
-    if (end - pos <= BPE_KEY_MAX) {
-        key = bpe_key(text + pos, end - pos, len - pos);
+    if (end - pos <= DI_VOCAB_KEY_MAX) {
+        key = di_vocab_key(text + pos, end - pos, len - pos);
         entry = bpe_entry(t, key);
         if (entry->key.low == key.low && entry->key.high == key.high) {
             bpe_put_entry(out, entry);

@@ -557,6 +557,32 @@ done:
     return rc;
 }
 
+static int
+vocab_index_wholes(vocab_build_t *b, di_vocab_t *v)
+{
+    uint64_t size = 16;
+
+    while (size < v->size + v->size / 4)
+        size *= 2;
+    v->wholes = calloc(size, sizeof(*v->wholes));
+    if (v->wholes == NULL)
+        return di_err_set(b->err, DI_ENOMEM, 0, "no memory for the "
+                          "vocabulary");
+    v->wholes_mask = size - 1;
+
+    for (uint32_t i = 0; i < v->size; i++) {
+        size_t         len;
+        const char    *s = di_vocab_at(v, (int32_t) i, &len);
+        di_vocab_key_t key;
+
+        if (v->merges.tokens[i].order == 0 || len > DI_VOCAB_KEY_MAX)
+            continue;
+        key = di_vocab_key(s, len, len);
+        *di_vocab_whole(v, key) = (di_vocab_whole_t) { key, (int32_t) i };
+    }
+    return DI_OK;
+}
+
 /* Llama 3 takes a pre-token that is a token as it is.  That makes a
  * difference only for tokens that merging doesn't make. */
 static int
@@ -666,6 +692,8 @@ vocab_build(vocab_build_t *b, di_vocab_t *v)
     if (rc == DI_OK)
         rc = vocab_build_trie(b, v);
     if (rc == DI_OK)
+        rc = vocab_index_wholes(b, v);
+    if (rc == DI_OK)
         rc = vocab_index_words(b, v);
     return rc;
 }
@@ -704,6 +732,7 @@ di_vocab_close(di_vocab_t *v)
     free(v->specials);
     di_merges_deinit(&v->merges);
     di_trie_deinit(&v->trie);
+    free(v->wholes);
     free(v->words.slots);
     free(v);
 }

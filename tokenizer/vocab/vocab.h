@@ -5,6 +5,8 @@
 #ifndef DI_VOCAB_INT_H
 #define DI_VOCAB_INT_H
 
+#include <string.h>
+
 #include "di_vocab.h"
 #include "merges.h"
 #include "pretok.h"
@@ -23,6 +25,19 @@ typedef struct {
     uint64_t *slots;        /* [mask + 1]                                    */
     uint32_t  mask;
 } di_vocab_index_t;
+
+/* Up to DI_VOCAB_KEY_MAX bytes as two words. */
+#define DI_VOCAB_KEY_MAX  15
+
+typedef struct {
+    uint64_t low;           /* bytes 0 to 7                                  */
+    uint64_t high;          /* bytes 8 to 14; the length on top: never 0     */
+} di_vocab_key_t;
+
+typedef struct {
+    di_vocab_key_t key;     /* high 0: a free slot                           */
+    int32_t        id;
+} di_vocab_whole_t;
 
 struct di_vocab_s {
     uint32_t  size;         /* ids are 0 to size - 1                         */
@@ -43,6 +58,11 @@ struct di_vocab_s {
     bool        bytes_missing;  /* a byte has no token                       */
     di_merges_t merges;
     di_trie_t   trie;           /* of the whole tokens (merges.h)            */
+    di_vocab_whole_t *wholes;   /* [wholes_mask + 1] those that fit a key, by
+                                   their bytes, open-addressed: what a trie
+                                   finds in a step for each byte, found in
+                                   one                                       */
+    uint64_t    wholes_mask;
     di_pretok_t pretok;
     di_vocab_index_t words; /* tokens that are not whole, and that a
                                pre-token with their bytes becomes even so;
@@ -64,6 +84,48 @@ di_vocab_hash(const char *s, size_t len)
     for (size_t i = 0; i < len; i++)
         h = (h ^ (uint8_t) s[i]) * 0x9e3779b97f4a7c15u;
     return (uint32_t) (h >> 32);
+}
+
+/* The key of 1 to DI_VOCAB_KEY_MAX bytes; `left` bytes of text start at s.
+ * Where there is room both words are loaded whole and cut. */
+static inline di_vocab_key_t
+di_vocab_key(const char *s, size_t len, size_t left)
+{
+    di_vocab_key_t key = { 0, 0 };
+
+    if (left >= sizeof(key)) {
+        memcpy(&key, s, sizeof(key));
+        if (len <= 8) {
+            key.low &= UINT64_MAX >> (64 - 8 * len);
+            key.high = 0;
+        } else {
+            key.high &= UINT64_MAX >> (128 - 8 * len);
+        }
+    } else {
+        memcpy(&key, s, len);
+    }
+    key.high |= (uint64_t) len << 56;
+    return key;
+}
+
+/* 64 bits, the upper ones the better. */
+static inline uint64_t
+di_vocab_key_hash(di_vocab_key_t key)
+{
+    return (key.low ^ key.high * 0x9e3779b97f4a7c15u) * 0xd6e8feb86659fd93u;
+}
+
+/* The slot of a whole token, or the free one where it would be. */
+static inline di_vocab_whole_t *
+di_vocab_whole(const di_vocab_t *v, di_vocab_key_t key)
+{
+    uint64_t i = di_vocab_key_hash(key) >> 32 & v->wholes_mask;
+
+    while (v->wholes[i].key.high != 0
+           && (v->wholes[i].key.low != key.low
+               || v->wholes[i].key.high != key.high))
+        i = (i + 1) & v->wholes_mask;
+    return &v->wholes[i];
 }
 
 /* Id of the token in `words` with these bytes, -1: none. */
