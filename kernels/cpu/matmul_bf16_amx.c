@@ -55,7 +55,6 @@ typedef struct {
     uint8_t  centre;             /* code + centre is what is packed         */
     bool     f16;                /* scales and minima are float16           */
     bool     half;               /* a scale per 16 values (Q6_K)            */
-    bool     has_min;            /* a product with minima is needed         */
     float    offset;             /* of an expanded code to its value        */
 } format_t;
 
@@ -80,7 +79,6 @@ format_of(di_wtype_t type)
     f.centre = codes->is_signed ? (uint8_t) (1u << (codes->bits - 1)) : 0;
     f.f16 = codes->f16_scales;
     f.half = codes->half_scales;
-    f.has_min = !f.half;
     f.offset = f.centre + (f.bits == 8 ? 16.0f + 256.0f
                                        : (float) (1u << f.bits));
     f.scale_at = (uint16_t) (256 + f.high_bytes);
@@ -360,57 +358,72 @@ expand_min(uint8_t *min_tiles, const uint8_t *block, const format_t *f,
 #define FEW_ROWS      16         /* up to here a block is expanded as used  */
 #define RING          8          /* blocks expanded ahead, and sums behind  */
 #define K_BLOCKS_MAX  (DI_CPU_K_MAX / DI_WBLOCK)
+#define MIN_UNITS_MAX (K_BLOCKS_MAX / 8)
 
 typedef struct {
     uint8_t  tiles[RING * 2048];                 /* few rows: of blocks     */
     float    sums[RING][256];                    /* stored tiles of sums    */
-    float    min_sums[PANELS_MAX][256];          /* of minima               */
-    float    out[2][256];                        /* few rows: of a panel    */
-    uint8_t  piece[PANELS_MAX][PIECE_BLOCKS * 2048];    /* many: of blocks  */
-    float    scales[PANELS_MAX][PIECE_BLOCKS * 32];     /* of them          */
-    float    acc[ROWS_MAX / 16][PANELS_MAX][256];       /* so far           */
-    uint8_t  min_tiles[PANELS_MAX][K_BLOCKS_MAX / 8 * 1024 + 1024];
-    /* The first operand for groups of blocks: the rows of a block, then
-     * zeros.  It survives from call to call: pad_blocks blocks of it are
-     * zero but for rows [0, pad_rows) of each. */
-    size_t   pad_slots;          /* rows that a block has, used or not      */
+    uint8_t  piece[PANELS_MAX][PIECE_BLOCKS * 2048 + 1024];
+    float    scales[PANELS_MAX][PIECE_BLOCKS * 32 + MIN_UNITS_MAX * 16];
+    float    acc[ROWS_MAX / 16][PANELS_MAX][256];
+    uint8_t  min_tiles[PANELS_MAX][MIN_UNITS_MAX * 1024 + 1024];
+    /* The first operand for groups of units: the rows of a unit, then zeros.
+     * It survives from call to call: pad_units units of it are zero but for
+     * rows [0, pad_rows) of each. */
+    size_t   pad_slots;          /* rows that a unit has, used or not       */
     size_t   pad_rows;
-    size_t   pad_blocks;
-    _Alignas(64) uint8_t pad[(K_BLOCKS_MAX + 1) * GROUP_ROWS * 2 * 64];
+    size_t   pad_units;
+    _Alignas(64) uint8_t pad[(K_BLOCKS_MAX + MIN_UNITS_MAX + 1)
+                             * GROUP_ROWS * 2 * 64];
 } scratch_t;
 
 _Static_assert(sizeof(scratch_t) <= DI_CPU_SCRATCH, "scratch is too small");
 _Static_assert(offsetof(scratch_t, pad_slots) >= DI_AMX_SCRATCH_FREE,
                "others write here");
 
-/* What a run over a panel, or a piece of one, needs. */
+/* A call's work.  A unit is what is multiplied at once: a block, or half of
+ * one, and behind the blocks 8 blocks' minima.  An activation row has the
+ * blocks' sums behind its values, so that units lie 64 (halves 32) bytes
+ * apart there throughout. */
 typedef struct {
-    const uint8_t  *x;           /* first operand: rows at the first unit   */
-    size_t          x_stride;
-    const uint8_t  *panel;       /* at the first block                      */
-    const format_t *f;
-    const tables_t *t;
-    size_t          n_blocks;
-    size_t          turn;        /* few rows: which of out and min_sums     */
-    const uint8_t  *tiles;       /* many rows: expanded blocks,             */
-    const float    *scales;      /* their scales,                           */
-    float          *acc;         /* sums so far,                            */
-    bool            go_on;       /* which are not zero                      */
-} run_t;
+    scratch_t             *s;
+    const di_cpu_matmul_t *a;
+    const di_cpu_wpart_t  *part;
+    format_t               f;
+    tables_t               t;
+    size_t                 n_blocks;
+    size_t                 n_mins;       /* units of minima                 */
+    size_t                 r0;
+    size_t                 n;            /* rows                            */
+    size_t                 p0;           /* panels [p0, p1)                 */
+    size_t                 p1;
+    /* Many rows: */
+    size_t                 piece_first;  /* blocks of the piece             */
+    size_t                 piece_blocks;
+    size_t                 piece_units;  /* with minima, if it is the last  */
+    size_t                 r;            /* rows [r, r + rows) of the n     */
+    size_t                 rows;
+} job_t;
 
 DI_AMX_INLINE void
-configure(size_t sum_rows, size_t n_rows, const bool half)
+configure(size_t rows, const bool half)
 {
     di_amx_tiles_t t = { 0 };
 
     for (int i = 0; i < 3; i++)
-        di_amx_tile(&t, i, sum_rows, 64);
-    di_amx_tile(&t, 4, sum_rows, half ? 32 : 64);
-    di_amx_tile(&t, 6, half ? 8 : 16, 64);
-    di_amx_tile(&t, 3, n_rows, 64);               /* sums of minima         */
-    di_amx_tile(&t, 5, n_rows, 64);
-    di_amx_tile(&t, 7, 16, 64);
+        di_amx_tile(&t, i, rows, 64);             /* sums                   */
+    di_amx_tile(&t, 4, rows, half ? 32 : 64);     /* rows, or their units   */
+    di_amx_tile(&t, 5, rows, half ? 32 : 64);
+    di_amx_tile(&t, 6, half ? 8 : 16, 64);        /* weights                */
+    di_amx_tile(&t, 7, half ? 8 : 16, 64);
     di_amx_configure(&t);
+}
+
+/* The last tile of minima has zeros behind the last block. */
+static void
+pad_min_tiles(uint8_t *tiles, size_t n_blocks)
+{
+    memset(tiles + n_blocks * 128, 0, (8 - n_blocks % 8) % 8 * 128);
 }
 
 /* acc[r] += sums of one unit, scaled. */
@@ -422,57 +435,69 @@ add_scaled(__m512 *acc, const float *sums, __m512 d, const size_t slots)
         acc[r] = _mm512_fmadd_ps(_mm512_load_ps(sums + r * 16), d, acc[r]);
 }
 
-/* Block b of a panel into its place in the ring, and its minima. */
+/* Columns of panel p of n rows from row r on. */
 DI_AMX_INLINE void
-expand_ahead(scratch_t *s, const run_t *p, size_t b, const int shape)
+put_rows(const job_t *j, size_t p, size_t r, size_t n, const __m512 *acc,
+         const size_t slots)
 {
-    const uint8_t *block = p->panel + b * p->f->block_bytes;
+    const di_cpu_matmul_t *a = j->a;
+    size_t col = p * DI_CPU_PANEL, left = j->part->n - col;
+    __mmask16 mask = left < 16 ? (__mmask16) ((1u << left) - 1) : 0xffff;
+    float *out = a->out + r * a->w->n + j->part->first + col;
+    __m512 bias = _mm512_setzero_ps();
 
-    if (b >= p->n_blocks)
+    if (a->bias)
+        bias = _mm512_maskz_loadu_ps(mask, a->bias + j->part->first + col);
+#pragma GCC unroll 16
+    for (size_t i = 0; i < slots; i++, out += a->w->n)
+        if (i < n)
+            _mm512_mask_storeu_ps(out, mask,
+                                  a->bias ? _mm512_add_ps(acc[i], bias)
+                                          : acc[i]);
+}
+
+/* -- few rows: the stream of blocks --------------------------------------- */
+
+/* Blocks of panels lie in a row; expansion runs ahead of the products. */
+typedef struct {
+    const uint8_t *block;        /* next to expand                          */
+    size_t         b;            /* in its panel                            */
+    size_t         panel;        /* from p0 on                              */
+    size_t         turn;         /* blocks so far: place in the ring        */
+} ahead_t;
+
+DI_AMX_INLINE void
+expand_ahead(const job_t *j, ahead_t *e, const int shape)
+{
+    scratch_t *s = j->s;
+
+    if (e->panel == j->p1 - j->p0)
         return;
-    expand_block(block, p->t, s->tiles + b % RING * 2048, shape);
+    expand_block(e->block, &j->t, s->tiles + e->turn % RING * 2048, shape);
     if (!IS_HALF(shape))
-        expand_min(s->min_tiles[0], block, p->f, b);
+        expand_min(s->min_tiles[e->panel % PANELS_MAX], e->block, &j->f, e->b);
+    e->block += j->f.block_bytes;
+    e->turn++;
+    if (++e->b == j->n_blocks) {
+        e->b = 0;
+        e->panel++;
+    }
     di_amx_fence();
 }
 
+/* Scale of unit u of a panel; minima have none. */
 DI_AMX_INLINE __m512
-scale_of(const run_t *p, size_t unit, const bool half)
+scale_of(const job_t *j, const uint8_t *panel, size_t u, const int shape)
 {
-    size_t b = half ? unit / 2 : unit;
+    size_t b = IS_HALF(shape) ? u / 2 : u;
 
-    return load_numbers(p->panel + b * p->f->block_bytes + p->f->scale_at,
-                        half ? unit % 2 : 0, p->f->f16);
+    if (b >= j->n_blocks)
+        return _mm512_set1_ps(1.0f);
+    return load_numbers(panel + b * j->f.block_bytes + j->f.scale_at,
+                        IS_HALF(shape) ? u % 2 : 0, j->f.f16);
 }
 
-/* -- up to 4 rows: groups of blocks share a tile of sums ------------------- */
-
-/* Lay out rows [r0, r0 + n), `rows` lines of 64 bytes per block. */
-static void
-fill_pad(scratch_t *s, const di_cpu_matmul_t *a, size_t r0, size_t n,
-         size_t slots, size_t rows)
-{
-    size_t n_blocks = a->w->k / DI_WBLOCK;
-    const uint8_t *x;
-    uint8_t *to;
-
-    if (s->pad_slots != slots || s->pad_rows != n) {
-        s->pad_slots = slots;
-        s->pad_rows = n;
-        s->pad_blocks = 0;
-    }
-    if (s->pad_blocks < n_blocks) {
-        memset(s->pad, 0, (n_blocks + 1) * rows * 64);
-        s->pad_blocks = n_blocks;
-    }
-    for (size_t r = 0; r < n; r++) {
-        x = a->act + (r0 + r) * a->act_stride;
-        to = s->pad + (rows - slots + r) * 64;
-        for (size_t b = 0; b < n_blocks; b++)
-            _mm512_store_si512(to + b * rows * 64,
-                               _mm512_load_si512(x + b * 64));
-    }
-}
+/* -- up to 4 rows: groups of units share a tile of sums -------------------- */
 
 /* Rows of the tile of sums: a slot of rows for each unit of a group. */
 DI_AMX_INLINE size_t
@@ -481,160 +506,263 @@ group_rows(size_t slots)
     return slots == 1 ? GROUP_ROWS : GROUP_ROWS * 2;
 }
 
-/* A unit is what one scale covers: a block, or half of one.  Group g makes
- * its sums in tile C; those of the group before are stored, and those of the
- * one before that, which have left the store buffer, are scaled and added:
- * AVX-512 loads can't be forwarded from a tile store. */
+/* Lay out the rows, `lines` lines of 64 bytes per 32 values. */
+static void
+fill_pad(const job_t *j, size_t slots, size_t lines)
+{
+    scratch_t *s = j->s;
+    size_t n_units = j->n_blocks + j->n_mins;
+    const uint8_t *x;
+    uint8_t *to;
+
+    if (s->pad_slots != slots || s->pad_rows != j->n) {
+        s->pad_slots = slots;
+        s->pad_rows = j->n;
+        s->pad_units = 0;
+    }
+    if (s->pad_units < n_units) {
+        memset(s->pad, 0, (n_units + 1) * lines * 64);
+        s->pad_units = n_units;
+    }
+    for (size_t r = 0; r < j->n; r++) {
+        x = j->a->act + (j->r0 + r) * j->a->act_stride;
+        to = s->pad + (lines - slots + r) * 64;
+        for (size_t u = 0; u < n_units; u++)
+            _mm512_store_si512(to + u * lines * 64,
+                               _mm512_load_si512(x + u * 64));
+    }
+}
+
+/* Unit u + i into the tile of sums C, at slot i. */
+#define GROUP_PRODUCT(C)                                                    \
+    do {                                                                    \
+        b = half ? (u + i) / 2 : u + i;                                     \
+        if (b < j->n_blocks) {                                              \
+            if (!half || (u + i) % 2 == 0)                                  \
+                expand_ahead(j, &e, shape);                                 \
+            tile = s->tiles + turn % RING * 2048                            \
+                   + (half ? (u + i) % 2 * 512 : 0);                        \
+            turn += !half || (u + i) % 2;                                   \
+        } else {                                                            \
+            tile = s->min_tiles[p % PANELS_MAX]                             \
+                   + (b - j->n_blocks) * 1024;                              \
+        }                                                                   \
+        _tile_loadd(4, x + (b * rows - i * slots) * 64                      \
+                       + (half ? (u + i) % 2 * 32 : 0), 64);                \
+        _tile_loadd(6, tile, 64);                                           \
+        _tile_dpbf16ps(C, 4, 6);                                            \
+        if (two && b < j->n_blocks) {                                       \
+            _tile_loadd(6, tile + 1024, 64);                                \
+            _tile_dpbf16ps(C, 4, 6);                                        \
+        }                                                                   \
+    } while (0)
+
+/* A group makes its sums in tile C; those of the group before are stored, and
+ * those of the one before that, which have left the store buffer, are scaled
+ * and added: AVX-512 loads can't be forwarded from a tile store. */
 #define GROUP_STEP(C, C_OLD)                                                \
     do {                                                                    \
-        if (u < n) {                                                        \
+        if (p < n_panels) {                                                 \
             _tile_zero(C);                                                  \
-            for (size_t i = 0; i < group && u < n; i++, u++) {              \
-                b = half ? u / 2 : u;                                       \
-                if (!half || u % 2 == 0)                                    \
-                    expand_ahead(s, p, b + ahead, shape);                   \
-                tile = s->tiles + b % RING * 2048                           \
-                       + (half ? u % 2 * 512 : 0);                          \
-                _tile_loadd(4, x + (b * rows - i * slots) * 64              \
-                               + (half ? u % 2 * 32 : 0), 64);              \
-                _tile_loadd(6, tile, 64);                                   \
-                _tile_dpbf16ps(C, 4, 6);                                    \
-                if (two) {                                                  \
-                    _tile_loadd(6, tile + 1024, 64);                        \
-                    _tile_dpbf16ps(C, 4, 6);                                \
-                }                                                           \
+            if (n - u >= group) {                                           \
+                for (size_t i = 0; i < group; i++)                          \
+                    GROUP_PRODUCT(C);                                       \
+                u += group;                                                 \
+            } else {                                                        \
+                for (size_t i = 0; i < n - u; i++)                          \
+                    GROUP_PRODUCT(C);                                       \
+                u = n;                                                      \
+            }                                                               \
+            if (u == n) {                                                   \
+                u = 0;                                                      \
+                p++;                                                        \
             }                                                               \
         }                                                                   \
         if (g >= 1)                                                         \
             _tile_stored(C_OLD, s->sums[(g - 1) % 4], 64);                  \
         di_amx_fence();                                                     \
         if (g >= 2) {                                                       \
-            for (size_t i = 0; i < group && added < n; i++, added++)        \
+            for (size_t i = 0; i < group && ua < n; i++, ua++)              \
                 add_scaled(acc, s->sums[(g - 2) % 4] + i * slots * 16,      \
-                           scale_of(p, added, half), slots);                \
-            if (added == n)                                                 \
-                goto done;                                                  \
+                           scale_of(j, panel, ua, shape), slots);           \
+            if (ua == n) {                                                  \
+                put_rows(j, j->p0 + pa, j->r0, j->n, acc, slots);           \
+                for (size_t r = 0; r < slots; r++)                          \
+                    acc[r] = _mm512_setzero_ps();                           \
+                panel += j->part->panel_bytes;                              \
+                ua = 0;                                                     \
+                if (++pa == n_panels)                                       \
+                    return;                                                 \
+            }                                                               \
         }                                                                   \
         g++;                                                                \
     } while (0)
 
 DI_AMX_INLINE void
-group_run(scratch_t *s, const run_t *p, const size_t slots, const int shape)
+group_run(const job_t *j, const size_t slots, const int shape)
 {
     const bool two = IS_WIDE(shape), half = IS_HALF(shape);
-    const size_t rows = group_rows(slots), group = rows / slots, ahead = 4;
-    const size_t n = half ? 2 * p->n_blocks : p->n_blocks;
-    const uint8_t *x = s->pad + (rows - slots) * 64, *tile;
-    size_t u = 0, g = 0, added = 0, b;
+    const size_t rows = group_rows(slots), group = rows / slots;
+    const size_t n = half ? 2 * j->n_blocks : j->n_blocks + j->n_mins;
+    const size_t n_panels = j->p1 - j->p0;
+    const uint8_t *x = j->s->pad + (rows - slots) * 64, *tile;
+    const uint8_t *panel = j->part->packed + j->p0 * j->part->panel_bytes;
+    ahead_t e = { panel, 0, 0, 0 };
+    scratch_t *s = j->s;
+    size_t u = 0, p = 0;         /* next product                            */
+    size_t ua = 0, pa = 0;       /* next addition                           */
+    size_t g = 0, turn = 0, b;
     __m512 acc[4];
 
-#pragma GCC unroll 4
     for (size_t r = 0; r < slots; r++)
         acc[r] = _mm512_setzero_ps();
-    for (b = 0; b < ahead; b++)
-        expand_ahead(s, p, b, shape);
+    for (b = 0; b < RING / 2; b++)
+        expand_ahead(j, &e, shape);
 
     for (;;) {
         GROUP_STEP(0, 1);
         GROUP_STEP(1, 0);
     }
-
-done:
-#pragma GCC unroll 4
-    for (size_t r = 0; r < slots; r++)
-        _mm512_store_ps(s->out[p->turn] + r * 16, acc[r]);
 }
 
-/* -- more rows: a pipeline over the units of a panel ----------------------- */
+/* -- more rows: a pipeline over the units of all panels -------------------- */
 
 #define STORE_LATE  2            /* units from a product to its store       */
 #define ADD_LATE    4            /* and to scaling and adding it            */
 
-/* Product of unit u into tile C; store of an earlier one, in tile C_OLD;
+/* Product of a unit into tile C; store of an earlier one, in tile C_OLD;
  * scaling and adding of a still earlier one. */
 #define PIPE_STEP(C, C_OLD)                                                 \
     do {                                                                    \
-        if (u < n) {                                                        \
-            if (few) {                                                      \
-                b = half ? u / 2 : u;                                       \
+        if (p < n_panels) {                                                 \
+            b = half ? u / 2 : u;                                           \
+            if (b >= n_blocks) {                                            \
+                tile = s->min_tiles[p % PANELS_MAX]                         \
+                       + (b - n_blocks) * 1024;                             \
+            } else if (few) {                                               \
                 if (!half || u % 2 == 0)                                    \
-                    expand_ahead(s, p, b + 2, shape);                       \
-                tile = s->tiles + b % RING * 2048                           \
+                    expand_ahead(j, &e, shape);                             \
+                tile = s->tiles + turn % RING * 2048                        \
                        + (half ? u % 2 * 512 : 0);                          \
+                turn += !half || u % 2;                                     \
             }                                                               \
             _tile_zero(C);                                                  \
             _tile_loadd(4, x, x_stride);                                    \
             _tile_loadd(6, tile, 64);                                       \
             _tile_dpbf16ps(C, 4, 6);                                        \
-            if (two) {                                                      \
+            if (two && b < n_blocks) {                                      \
                 _tile_loadd(6, tile + 1024, 64);                            \
                 _tile_dpbf16ps(C, 4, 6);                                    \
             }                                                               \
             x += half ? 32 : 64;                                            \
             tile += !half ? (two ? 2048 : 1024) : u % 2 ? 1536 : 512;       \
+            if (++u == n) {                                                 \
+                u = 0;                                                      \
+                x = x0;                                                     \
+                tile = s->piece[++p];                                       \
+            }                                                               \
         }                                                                   \
-        if (u >= STORE_LATE)                                                \
-            _tile_stored(C_OLD, s->sums[(u - STORE_LATE) % RING], 64);      \
+        if (t >= STORE_LATE)                                                \
+            _tile_stored(C_OLD, s->sums[(t - STORE_LATE) % RING], 64);      \
         di_amx_fence();                                                     \
-        if (u >= ADD_LATE) {                                                \
-            d = few ? scale_of(p, u - ADD_LATE, half)                       \
-                    : _mm512_load_ps(p->scales + (u - ADD_LATE) * 16);      \
-            add_scaled(acc, s->sums[(u - ADD_LATE) % RING], d, slots);      \
-            if (u + 1 == n + ADD_LATE)                                      \
-                goto done;                                                  \
+        if (t >= ADD_LATE) {                                                \
+            if (few) {                                                      \
+                d = scale_of(j, panel, ua, shape);                          \
+            } else {                                                        \
+                d = _mm512_load_ps(scale);                                  \
+                scale += 16;                                                \
+            }                                                               \
+            add_scaled(acc, s->sums[(t - ADD_LATE) % RING], d, slots);      \
+            if (++ua == n) {                                                \
+                pipe_put(j, pa, acc, slots, few);                           \
+                if (++pa == n_panels)                                       \
+                    return;                                                 \
+                ua = 0;                                                     \
+                panel += j->part->panel_bytes;                              \
+                scale = s->scales[pa];                                      \
+                pipe_begin(j, pa, acc, slots, few);                         \
+            }                                                               \
         }                                                                   \
-        u++;                                                                \
+        t++;                                                                \
     } while (0)
 
+/* Sums of panel i (from p0 on) at its first unit, and at its last. */
 DI_AMX_INLINE void
-pipe_run(scratch_t *s, const run_t *p, const size_t slots, const int shape,
-         const bool few)
+pipe_begin(const job_t *j, size_t i, __m512 *acc, const size_t slots,
+           const bool few)
 {
-    const bool two = IS_WIDE(shape), half = IS_HALF(shape);
-    const size_t n = half ? 2 * p->n_blocks : p->n_blocks;
-    const size_t x_stride = p->x_stride;
-    const uint8_t *x = p->x, *tile = p->tiles;
-    float *out = few ? s->out[p->turn] : p->acc;
-    __m512 acc[16], d;
-    size_t u = 0, b;
+    const float *from = j->s->acc[j->r / 16][i];
+    bool go_on = !few && j->piece_first > 0;
 
 #pragma GCC unroll 16
     for (size_t r = 0; r < slots; r++)
-        acc[r] = !few && p->go_on ? _mm512_load_ps(out + r * 16)
-                                  : _mm512_setzero_ps();
-    for (b = 0; few && b < 2; b++)
-        expand_ahead(s, p, b, shape);
+        acc[r] = go_on ? _mm512_load_ps(from + r * 16)
+                       : _mm512_setzero_ps();
+}
+
+DI_AMX_INLINE void
+pipe_put(const job_t *j, size_t i, const __m512 *acc, const size_t slots,
+         const bool few)
+{
+    float *to = j->s->acc[j->r / 16][i];
+
+    if (few || j->piece_first + j->piece_blocks == j->n_blocks) {
+        put_rows(j, j->p0 + i, j->r0 + j->r, j->rows, acc, slots);
+        return;
+    }
+#pragma GCC unroll 16
+    for (size_t r = 0; r < slots; r++)
+        _mm512_store_ps(to + r * 16, acc[r]);
+}
+
+DI_AMX_INLINE void
+pipe_run(const job_t *j, const size_t slots, const int shape, const bool few)
+{
+    const bool two = IS_WIDE(shape), half = IS_HALF(shape);
+    const size_t n_blocks = few ? j->n_blocks : j->piece_blocks;
+    const size_t n = j->piece_units, n_panels = j->p1 - j->p0;
+    const size_t x_stride = j->a->act_stride;
+    const uint8_t *x0 = j->a->act + (j->r0 + j->r) * x_stride
+                        + j->piece_first * 64, *x = x0;
+    const uint8_t *panel = j->part->packed + j->p0 * j->part->panel_bytes;
+    scratch_t *s = j->s;
+    const uint8_t *tile = s->piece[0];
+    const float *scale = s->scales[0];
+    ahead_t e = { panel, 0, 0, 0 };
+    size_t u = 0, p = 0;         /* next product                            */
+    size_t ua = 0, pa = 0;       /* next addition                           */
+    size_t t = 0, turn = 0, b;
+    __m512 acc[16], d;
+
+    pipe_begin(j, 0, acc, slots, few);
+    for (b = 0; few && b < RING / 2; b++)
+        expand_ahead(j, &e, shape);
 
     for (;;) {
         PIPE_STEP(0, 1);
         PIPE_STEP(1, 2);
         PIPE_STEP(2, 0);
     }
-
-done:
-#pragma GCC unroll 16
-    for (size_t r = 0; r < slots; r++)
-        _mm512_store_ps(out + r * 16, acc[r]);
 }
 
 /* -- the shapes ------------------------------------------------------------ */
 
-typedef void (*run_fn)(scratch_t *s, const run_t *p);
+typedef void (*run_fn)(const job_t *j);
 
 #define RUN(name, call)                                                     \
 static __attribute__((noinline)) void                                       \
-name(scratch_t *s, const run_t *p)                                          \
+name(const job_t *j)                                                        \
 {                                                                           \
     call;                                                                   \
 }
 
 #define RUNS(n)                                                             \
-RUN(few_##n##_1, group_run(s, p, 1, SHAPE_##n))                             \
-RUN(few_##n##_2, group_run(s, p, 2, SHAPE_##n))                             \
-RUN(few_##n##_4, group_run(s, p, 4, SHAPE_##n))                             \
-RUN(few_##n##_8, pipe_run(s, p, 8, SHAPE_##n, true))                        \
-RUN(few_##n##_16, pipe_run(s, p, 16, SHAPE_##n, true))                      \
-RUN(many_##n, pipe_run(s, p, 16, SHAPE_##n, false))
+RUN(few_##n##_1, group_run(j, 1, SHAPE_##n))                                \
+RUN(few_##n##_2, group_run(j, 2, SHAPE_##n))                                \
+RUN(few_##n##_4, group_run(j, 4, SHAPE_##n))                                \
+RUN(few_##n##_8, pipe_run(j, 8, SHAPE_##n, true))                           \
+RUN(few_##n##_16, pipe_run(j, 16, SHAPE_##n, true))                         \
+RUN(many_##n, pipe_run(j, 16, SHAPE_##n, false))
 
 RUNS(4)
 RUNS(5)
@@ -656,146 +784,37 @@ static const run_fn many_runs[N_SHAPES] = {
 
 /* -- panels ---------------------------------------------------------------- */
 
-typedef struct {
-    scratch_t             *s;
-    const di_cpu_matmul_t *a;
-    const di_cpu_wpart_t  *part;
-    format_t               f;
-    tables_t               t;
-    size_t                 n_blocks;
-    size_t                 r0;
-    size_t                 n;    /* rows                                    */
-} job_t;
-
-/* Sums of minima of the rows of the job, for one panel. */
-DI_AMX_INLINE void
-min_panel(const job_t *j, float *sums)
-{
-    size_t depth = di_amx_sum_bytes(j->a->w->k) / 64;
-    const uint8_t *x = j->a->act + j->r0 * j->a->act_stride
-                       + 2 * j->a->w->k;
-
-    _tile_zero(3);
-    for (size_t d = 0; d < depth; d++) {
-        _tile_loadd(5, x + d * 64, j->a->act_stride);
-        _tile_loadd(7, j->s->min_tiles[0] + d * 1024, 64);
-        _tile_dpbf16ps(3, 5, 7);
-    }
-    _tile_stored(3, sums, 64);
-    di_amx_fence();
-}
-
-/* Sums of minima of panel i into tile C; store of the panel before. */
-#define MIN_STEP(C, C_OLD)                                                  \
-    do {                                                                    \
-        if (i < n_panels) {                                                 \
-            _tile_zero(C);                                                  \
-            for (size_t d = 0; d < depth; d++) {                            \
-                _tile_loadd(5, x + d * 64, j->a->act_stride);               \
-                _tile_loadd(7, j->s->min_tiles[i] + d * 1024, 64);          \
-                _tile_dpbf16ps(C, 5, 7);                                    \
-            }                                                               \
-        }                                                                   \
-        if (i > 0)                                                          \
-            _tile_stored(C_OLD, sums + (i - 1) * 256, 64);                  \
-        if (i++ == n_panels)                                                \
-            goto done;                                                      \
-    } while (0)
-
-/* Sums of minima of up to 16 rows from row r on, for panels whose tiles are
- * in s->min_tiles. */
-DI_AMX_INLINE void
-min_rows(const job_t *j, size_t n_panels, size_t r, float *sums)
-{
-    size_t depth = di_amx_sum_bytes(j->a->w->k) / 64, i = 0;
-    const uint8_t *x = j->a->act + r * j->a->act_stride + 2 * j->a->w->k;
-
-    for (;;) {
-        MIN_STEP(0, 1);
-        MIN_STEP(1, 0);
-    }
-
-done:
-    di_amx_fence();
-}
-
-/* The last tile of minima has zeros behind the last block. */
+/* Up to 16 rows: panels are expanded as they are read. */
 static void
-pad_min_tiles(uint8_t *tiles, size_t n_blocks)
+panels_few(job_t *j)
 {
-    memset(tiles + n_blocks * 128, 0, (8 - n_blocks % 8) % 8 * 128);
-}
-
-/* Columns of panel p of n rows from row r on, whose sums are in acc. */
-DI_AMX_INLINE void
-put_rows(const job_t *j, size_t p, size_t r, size_t n, const float *acc,
-         const float *min_sums)
-{
-    const di_cpu_matmul_t *a = j->a;
-    size_t col = p * DI_CPU_PANEL, left = j->part->n - col;
-    __mmask16 mask = left < 16 ? (__mmask16) ((1u << left) - 1) : 0xffff;
-    float *out = a->out + r * a->w->n + j->part->first + col;
-    __m512 v, bias = _mm512_setzero_ps();
-
-    if (a->bias)
-        bias = _mm512_maskz_loadu_ps(mask, a->bias + j->part->first + col);
-    for (size_t i = 0; i < n; i++, out += a->w->n) {
-        v = _mm512_load_ps(acc + i * 16);
-        if (min_sums)
-            v = _mm512_add_ps(v, _mm512_load_ps(min_sums + i * 16));
-        if (a->bias)
-            v = _mm512_add_ps(v, bias);
-        _mm512_mask_storeu_ps(out, mask, v);
-    }
-}
-
-/* Up to 16 rows: panels are expanded as they are read.  A panel's output is
- * put when the next one's sums are made. */
-static void
-panels_few(const job_t *j, size_t p0, size_t p1)
-{
-    scratch_t *s = j->s;
     unsigned log2 = j->n > 8 ? 4 : j->n > 4 ? 3 : j->n > 2 ? 2 : j->n > 1;
-    run_fn run = few_runs[shape_of(&j->f)][log2];
-    run_t a = { .x = j->a->act + j->r0 * j->a->act_stride,
-                .x_stride = j->a->act_stride, .f = &j->f, .t = &j->t,
-                .n_blocks = j->n_blocks };
-    size_t rows = group_rows((size_t) 1 << log2), turn;
+    size_t rows = group_rows((size_t) 1 << log2);
 
+    j->piece_first = j->r = 0;
+    j->piece_units = j->f.half ? 2 * j->n_blocks : j->n_blocks + j->n_mins;
+    j->rows = j->n;
     if (log2 < 3)
-        fill_pad(s, j->a, j->r0, j->n, (size_t) 1 << log2, rows);
-    configure(log2 < 3 ? rows : j->n, j->n, j->f.half);
-    if (j->f.has_min)
-        pad_min_tiles(s->min_tiles[0], j->n_blocks);
-
-    for (size_t p = p0; p <= p1; p++) {
-        turn = (p - p0) % 2;
-        if (p < p1) {
-            a.panel = j->part->packed + p * j->part->panel_bytes;
-            a.turn = turn;
-            run(s, &a);
-            if (j->f.has_min)
-                min_panel(j, s->min_sums[turn]);
-        }
-        if (p > p0)
-            put_rows(j, p - 1, j->r0, j->n, s->out[turn ^ 1],
-                     j->f.has_min ? s->min_sums[turn ^ 1] : NULL);
-    }
+        fill_pad(j, (size_t) 1 << log2, rows);
+    configure(log2 < 3 ? rows : j->n, j->f.half);
+    for (size_t i = 0; i < PANELS_MAX; i++)
+        pad_min_tiles(j->s->min_tiles[i], j->n_blocks);
+    few_runs[shape_of(&j->f)][log2](j);
 }
 
-/* Blocks [b0, b0 + n) of panel p to place i of s->piece, s->scales and
- * s->min_tiles. */
+/* The piece of panel i (from p0 on) to s->piece, s->scales, s->min_tiles. */
 static void
-expand_piece(const job_t *j, size_t p, size_t i, size_t b0, size_t n)
+expand_piece(const job_t *j, size_t i)
 {
     scratch_t *s = j->s;
-    const uint8_t *block = j->part->packed + p * j->part->panel_bytes
-                           + b0 * j->f.block_bytes;
+    const uint8_t *block = j->part->packed
+                           + (j->p0 + i) * j->part->panel_bytes
+                           + j->piece_first * j->f.block_bytes;
     float *scale = s->scales[i];
     uint8_t *tile = s->piece[i];
     int shape = shape_of(&j->f);
 
-    for (size_t b = 0; b < n; b++, block += j->f.block_bytes) {
+    for (size_t b = 0; b < j->piece_blocks; b++, block += j->f.block_bytes) {
         switch (shape) {
         case SHAPE_4: expand_block(block, &j->t, tile, SHAPE_4); break;
         case SHAPE_5: expand_block(block, &j->t, tile, SHAPE_5); break;
@@ -806,75 +825,61 @@ expand_piece(const job_t *j, size_t p, size_t i, size_t b0, size_t n)
         for (size_t h = 0; h < 1u + j->f.half; h++, scale += 16)
             _mm512_store_ps(scale, load_numbers(block + j->f.scale_at, h,
                                                 j->f.f16));
-        if (j->f.has_min)
-            expand_min(s->min_tiles[i], block, &j->f, b0 + b);
+        if (!j->f.half)
+            expand_min(s->min_tiles[i], block, &j->f, j->piece_first + b);
     }
+    for (size_t u = 0; u < j->n_mins; u++, scale += 16)
+        _mm512_store_ps(scale, _mm512_set1_ps(1.0f));
+    pad_min_tiles(s->min_tiles[i], j->n_blocks);
     di_amx_fence();
 }
 
-/* Panels [p0, p0 + n_panels), at most PANELS_MAX, and up to ROWS_MAX rows.
- * A piece of all panels is expanded, to the second-level cache; then a tile
- * of rows, which stays in the first level, meets one panel after another:
- * so what streams from the second level lies in a row. */
+/* At most PANELS_MAX panels and ROWS_MAX rows.  A piece of all panels is
+ * expanded, to the second-level cache; then a tile of rows, which stays in
+ * the first level, meets one panel after another: so what streams from the
+ * second level lies in a row. */
 static void
-panels_many(const job_t *j, size_t p0, size_t n_panels)
+panels_many(job_t *j)
 {
-    scratch_t *s = j->s;
     run_fn run = many_runs[shape_of(&j->f)];
-    size_t full = j->n / 16 * 16, rows;
     size_t pieces = (j->n_blocks + PIECE_BLOCKS - 1) / PIECE_BLOCKS;
-    size_t step = (j->n_blocks + pieces - 1) / pieces;
-    run_t a = { .x_stride = j->a->act_stride, .f = &j->f, .t = &j->t };
-    bool last;
+    size_t step = (j->n_blocks + pieces - 1) / pieces, left;
 
-    configure(16, 16, j->f.half);
     for (size_t b = 0; b < j->n_blocks; b += step) {
-        last = j->n_blocks - b <= step;
-        a.n_blocks = last ? j->n_blocks - b : step;
-        a.go_on = b > 0;
-        for (size_t i = 0; i < n_panels; i++) {
-            expand_piece(j, p0 + i, i, b, a.n_blocks);
-            if (last && j->f.has_min)
-                pad_min_tiles(s->min_tiles[i], j->n_blocks);
-        }
+        left = j->n_blocks - b;
+        j->piece_first = b;
+        j->piece_blocks = left < step ? left : step;
+        j->piece_units = j->f.half ? 2 * j->piece_blocks
+                         : j->piece_blocks + (left <= step ? j->n_mins : 0);
+        for (size_t i = 0; i < j->p1 - j->p0; i++)
+            expand_piece(j, i);
 
-        for (size_t r = 0; r < j->n; r += 16) {
-            rows = j->n - r < 16 ? j->n - r : 16;
-            if (r == full)
-                configure(rows, rows, j->f.half);
-            a.x = j->a->act + (j->r0 + r) * j->a->act_stride + b * 64;
-            if (last && j->f.has_min)
-                min_rows(j, n_panels, j->r0 + r, s->min_sums[0]);
-            for (size_t i = 0; i < n_panels; i++) {
-                a.tiles = s->piece[i];
-                a.scales = s->scales[i];
-                a.acc = s->acc[r / 16][i];
-                run(s, &a);
-                if (last)
-                    put_rows(j, p0 + i, j->r0 + r, rows, a.acc,
-                             j->f.has_min ? s->min_sums[i] : NULL);
-            }
+        configure(16, j->f.half);
+        for (j->r = 0; j->r < j->n; j->r += 16) {
+            j->rows = j->n - j->r < 16 ? j->n - j->r : 16;
+            if (j->rows < 16)
+                configure(j->rows, j->f.half);
+            run(j);
         }
-        if (full < j->n)
-            configure(16, 16, j->f.half);
     }
 }
 
 /* Plain bfloat16 tiles: their sums stay in tiles.  Up to 3 tiles of rows use
  * a tile of weights while it is loaded. */
 static void
-panels_plain(const job_t *j, size_t p0, size_t p1)
+panels_plain(const job_t *j)
 {
     scratch_t *s = j->s;
     size_t full = j->n / 16 * 16, rows, tiles;
-    const uint8_t *w, *x;
     size_t stride = j->a->act_stride;
+    const uint8_t *w, *x;
+    __m512 acc[16];
 
-    for (size_t p = p0; p < p1; p++) {
-        configure(16, 16, false);
+    for (size_t p = j->p0; p < j->p1; p++) {
+        configure(16, false);
         for (size_t r = 0; r < j->n; r += 16 * tiles) {
             if (r == full)
-                configure(j->n - full, j->n - full, false);
+                configure(j->n - full, false);
             tiles = (full - r) / 16;
             tiles = r == full || tiles == 0 ? 1 : tiles > 3 ? 3 : tiles;
             w = j->part->packed + p * j->part->panel_bytes;
@@ -899,8 +904,12 @@ panels_plain(const job_t *j, size_t p0, size_t p1)
             _tile_stored(1, s->sums[1], 64);
             _tile_stored(2, s->sums[2], 64);
             di_amx_fence();
-            rows = r == full ? j->n - full : 16 * tiles;
-            put_rows(j, p, j->r0 + r, rows, s->sums[0], NULL);
+            for (size_t i = 0; i < tiles; i++) {
+                rows = j->n - r - i * 16;
+                memcpy(acc, s->sums[i], sizeof(acc));
+                put_rows(j, p, j->r0 + r + i * 16, rows < 16 ? rows : 16,
+                         acc, 16);
+            }
         }
     }
 }
@@ -915,17 +924,23 @@ di_amx_matmul(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
 
     if (j.f.half)
         j.t = make_tables();
+    else
+        j.n_mins = (j.n_blocks + 7) / 8;
 
     for (; j.r0 < r1; j.r0 += j.n) {
         j.n = r1 - j.r0 < ROWS_MAX ? r1 - j.r0 : ROWS_MAX;
-        if (di_wtype_codes(part->type) == NULL)
-            panels_plain(&j, p0, p1);
-        else if (j.n <= FEW_ROWS)
-            panels_few(&j, p0, p1);
-        else
-            for (size_t p = p0; p < p1; p += PANELS_MAX)
-                panels_many(&j, p, p1 - p < PANELS_MAX ? p1 - p
-                                                       : PANELS_MAX);
+        j.p0 = p0;
+        j.p1 = p1;
+        if (j.f.bits == 0) {
+            panels_plain(&j);
+        } else if (j.n <= FEW_ROWS) {
+            panels_few(&j);
+        } else {
+            for (; j.p0 < p1; j.p0 = j.p1) {
+                j.p1 = p1 - j.p0 < PANELS_MAX ? p1 : j.p0 + PANELS_MAX;
+                panels_many(&j);
+            }
+        }
     }
     _tile_release();
 }

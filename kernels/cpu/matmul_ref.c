@@ -5,12 +5,13 @@
  *
  *     sum_b (block_b . x_b) * scale_b   +   sum_b min_b * sum(x_b)   (+ bias)
  *
- * both sums float32 FMA chains in order of blocks, added at the end.  BF16
- * multiplies codes with an offset, which makes them cheap to expand to
- * bfloat16 (dot_codes below, matmul_bf16_amx.c), and subtracts it with the
- * minimum.  Its sum of minima is a bfloat16 product too, of depth 4 per block
- * and 8 blocks at a time: both factors are split in two bfloat16 values,
- * which loses 2^-16 of a minimum and 2^-17 of a sum.
+ * the first sum a float32 FMA chain in order of blocks.  So is Q8's second
+ * one, which is added at the end.  BF16 multiplies codes with an offset, which
+ * makes them cheap to expand to bfloat16 (dot_codes below, matmul_bf16_amx.c),
+ * and subtracts it with the minimum.  Its sum of minima is a bfloat16 product
+ * too, of depth 4 per block and 8 blocks at a time, which go on with the
+ * chain: both factors are split in two bfloat16 values, which loses 2^-16 of a
+ * minimum and 2^-17 of a sum.
  */
 
 #include "ref.h"
@@ -84,13 +85,22 @@ tdp(float c, const uint16_t *x, const float *w, size_t n)
     return flush(c + flush(even + odd));
 }
 
-/* Sum of the expanded codes of n values times x, and what an expanded code is
- * above its value.  Codes of 4 and 5 bits, made unsigned, are added to 2^bits;
- * 8 bits are two such planes of 4, the upper one times 16; 6 bits (scales per
- * 16 values) two planes without an offset. */
+/* What an expanded code is above its value (see dot_codes). */
+static float
+code_offset(const di_wcodes_t *codes)
+{
+    int centre = codes->is_signed ? 1 << (codes->bits - 1) : 0;
+
+    return codes->bits == 8 ? 16.0f + 256.0f + (float) centre
+                            : (float) ((1 << codes->bits) + centre);
+}
+
+/* Sum of the expanded codes of n values times x.  Codes of 4 and 5 bits, made
+ * unsigned, are added to 2^bits; 8 bits are two such planes of 4, the upper
+ * one times 16; 6 bits (scales per 16 values) two planes without an offset. */
 static float
 dot_codes(const di_wcodes_t *codes, const int8_t *code, const uint16_t *x,
-          size_t n, float *offset)
+          size_t n)
 {
     int centre = codes->is_signed ? 1 << (codes->bits - 1) : 0, c;
     float high[32], low[32];
@@ -103,10 +113,6 @@ dot_codes(const di_wcodes_t *codes, const int8_t *code, const uint16_t *x,
                  : codes->bits == 6 ? (float) (c & 15)
                  : (float) (c + (1 << codes->bits));
     }
-
-    *offset = codes->bits == 8 ? 16.0f + 256.0f + (float) centre
-              : codes->bits == 6 ? 0.0f
-              : (float) ((1 << codes->bits) + centre);
     return tdp(codes->bits >= 6 ? tdp(0, x, high, n) : 0.0f, x, low, n);
 }
 
@@ -135,40 +141,56 @@ truncate_bf16(float f)
     return v.f;
 }
 
+/* Product of the blocks' sums with what is added to each value: 4 values of
+ * depth per block, 8 blocks at a time. */
+static float
+add_minima(float acc, const di_cpu_wpart_t *part, const uint8_t *w,
+           const uint16_t *sum, size_t n_blocks)
+{
+    const di_wcodes_t *codes = di_wtype_codes(part->type);
+    float min[32], value;
+    di_wblock_t wb;
+
+    for (size_t b = 0; b < n_blocks; b++) {
+        if (b % 8 == 0)
+            memset(min, 0, sizeof(min));
+        di_wblock_get(part->type, w, b, &wb);
+        value = fmaf(-wb.scale[0], code_offset(codes), wb.min);
+        min[b % 8 * 4] = min[b % 8 * 4 + 1] = flush(truncate_bf16(value));
+        value = flush(truncate_bf16(value - truncate_bf16(value)));
+        min[b % 8 * 4 + 2] = min[b % 8 * 4 + 3] = value;
+        if (b % 8 == 7 || b + 1 == n_blocks)
+            acc += tdp(0, sum + b / 8 * 32, min, 32);
+    }
+    return acc;
+}
+
 static float
 dot_bf16(const di_cpu_wpart_t *part, const uint8_t *w, const uint8_t *act,
          size_t k)
 {
     const uint16_t *x = (const uint16_t *) (const void *) act;
-    const uint16_t *sum = x + k;
     const di_wcodes_t *codes = di_wtype_codes(part->type);
-    float acc = 0, acc_min = 0, offset, value, min[32], *m;
     di_wblock_t wb;
+    float acc = 0;
 
     if (codes == NULL)
         return dot_bf16_plain(part, w, x, k);
 
-    for (size_t b = 0; b < k / 32; b++, x += 32) {
+    for (size_t b = 0; b < k / 32; b++) {
         di_wblock_get(part->type, w, b, &wb);
         if (codes->half_scales) {
             for (size_t h = 0; h < 2; h++)
-                acc = fmaf(dot_codes(codes, wb.code + 16 * h, x + 16 * h, 16,
-                                     &offset), wb.scale[h], acc);
+                acc = fmaf(dot_codes(codes, wb.code + 16 * h,
+                                     x + 32 * b + 16 * h, 16),
+                           wb.scale[h], acc);
         } else {
-            acc = fmaf(dot_codes(codes, wb.code, x, 32, &offset),
+            acc = fmaf(dot_codes(codes, wb.code, x + 32 * b, 32),
                        wb.scale[0], acc);
         }
-
-        if (b % 8 == 0)
-            memset(min, 0, sizeof(min));
-        m = min + b % 8 * 4;
-        value = fmaf(-wb.scale[0], offset, wb.min);
-        m[0] = m[1] = flush(truncate_bf16(value));
-        m[2] = m[3] = flush(truncate_bf16(value - truncate_bf16(value)));
-        if (b % 8 == 7 || b + 1 == k / 32)
-            acc_min = tdp(acc_min, sum + b / 8 * 32, min, 32);
     }
-    return codes->half_scales ? acc : acc + acc_min;
+    return codes->half_scales ? acc
+                              : add_minima(acc, part, w, x + k, k / 32);
 }
 
 /* float weights: their products with the int8 values are summed as they are,
