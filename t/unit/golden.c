@@ -397,13 +397,14 @@ int
 main(int argc, char **argv)
 {
     const char *file = getenv("TEST_DEEPINFER_MODEL");
-    const char *home = getenv("HOME");
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char        cached[512];
 
     if (file == NULL) {
-        (void) snprintf(cached, sizeof(cached), "%s/.cache/ngx_deepinfer/"
+        (void) snprintf(cached, sizeof(cached), "%s%s/ngx_deepinfer/"
                         "SmolLM2-135M-Instruct.Q4_1.gguf",
-                        home != NULL ? home : "");
+                        cache != NULL ? cache : home != NULL ? home : "",
+                        cache != NULL ? "" : "/.cache");
         file = cached;
     }
     (void) setvbuf(stdout, NULL, _IOLBF, 0);
