@@ -48,7 +48,7 @@ LDLIBS        := -ljansson -lpcre2-8 -lcrypto -lutf8proc -lxxhash -lm -lpthread
 DEPS          := gcc libc6-dev make nginx nginx-dev libjansson-dev \
                  libpcre2-dev libhiredis-dev libssl-dev libutf8proc-dev \
                  libxxhash-dev curl ca-certificates python3 python3-pip
-DEPS_TEST     := perl libtest-base-perl libtext-diff-perl
+DEPS_TEST     := perl libtest-base-perl libtext-diff-perl python3-venv
 DEPS_CHECK    := clang-14 libclang-rt-14-dev cppcheck
 
 # -------------------------------------------------------------- sources --
@@ -151,6 +151,7 @@ TEST_ENV      := TEST_NGINX_BINARY='$(NGINX)' TEST_NGINX_RANDOMIZE=1 \
 test: deps-test
 	@$(submake) -j$(JOBS) all $(UNIT_BIN)
 	@$(if $(fetched),$(submake) model || echo '  tests that need it skip')
+	@t/sdk-venv.sh '$(CACHE)' || echo '  t/sdk.t skips'
 	@status=0; \
 	TEST_DEEPINFER_MODEL='$(MODEL)' t/unit.sh $(UNIT_BIN) || status=1; \
 	$(TEST_ENV) prove -It/lib -r t || status=1; \
