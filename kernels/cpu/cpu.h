@@ -180,6 +180,8 @@ struct di_cpu_kern_s {
 /* All kernels, best first within an arithmetic; NULL ends the list. */
 extern const di_cpu_kern_t *const di_cpu_kerns[];
 
+extern const di_cpu_kern_t di_cpu_f32_avx512;
+extern const di_cpu_kern_t di_cpu_f32_avx2;
 extern const di_cpu_kern_t di_cpu_f32_ref;
 extern const di_cpu_kern_t di_cpu_bf16_ref;
 extern const di_cpu_kern_t di_cpu_q8_ref;

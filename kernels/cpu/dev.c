@@ -187,6 +187,8 @@ const di_cpu_kern_t *const di_cpu_kerns[] = {
     &di_cpu_bf16_amx,
     &di_cpu_q8_ref,
     &di_cpu_bf16_ref,
+    &di_cpu_f32_avx512,
+    &di_cpu_f32_avx2,
     &di_cpu_f32_ref,
     NULL,
 };

@@ -10,6 +10,8 @@
 #define DI_CPU_VEC512_H
 
 #include <immintrin.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define DI_VEC_INLINE static inline __attribute__((always_inline))
