@@ -102,6 +102,7 @@ all: $(ENGINE) $(ECHO) module
 	@:
 
 module: $(MODULE)
+	@:
 
 help:
 	@sed -n 's/^#: //p' $(firstword $(MAKEFILE_LIST))

@@ -41,16 +41,14 @@ socket=$shared/engine.sock
 engine_pid=
 nginx_pid=
 
-# Workers of root's nginx are someone else.  The engine lets its socket's
-# group in, and a set-group-id directory gives its files its own group.
+# Workers of root's nginx are someone else; the engine lets their group in.
+user_line=
 if [[ $EUID -eq 0 ]]; then
     user=www-data
     id -u "$user" > /dev/null 2>&1 || user=nobody
-    chgrp "$(id -gn "$user")" "$shared"
-    chmod 2755 "$shared"
-    user_line="user $user $(id -gn "$user");"
-else
-    user_line=
+    group=$(id -gn "$user")
+    engine_args+=(--group "$group")
+    user_line="user $user $group;"
 fi
 
 # ------------------------------------------------------------------- stop --

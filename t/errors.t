@@ -53,7 +53,9 @@ sub refusal {
     $param = defined $param ? qr/"\Q$param\E"/ : qr/(?:null|"[^"]*")/;
     $code = defined $code ? qr/"\Q$code\E"/ : qr/(?:null|"[^"]*")/;
     my $text = qr/(?:[^"\\]|\\.)*/;
-    return qr/^\{"error":\{"message":"$text(?:$message)$text","type":"$type","param":$param,"code":$code\}\}$/;
+    my $said = qr/$text(?:$message)$text/;
+    return qr/^\{"error":\{"message":"$said",
+              "type":"$type","param":$param,"code":$code\}\}$/x;
 }
 
 log_level('notice');

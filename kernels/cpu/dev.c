@@ -47,7 +47,7 @@ cpu_name(char *name, size_t size)
     const char *from = text;
 
     memset(text, 0, sizeof(text));
-    if (__get_cpuid_max(0x80000000u, NULL) >= 0x80000004u) {
+    if ((unsigned) __get_cpuid_max(0x80000000u, NULL) >= 0x80000004u) {
         for (unsigned i = 0; i < 3; i++)
             __get_cpuid(0x80000002u + i, &r[4 * i], &r[4 * i + 1],
                         &r[4 * i + 2], &r[4 * i + 3]);

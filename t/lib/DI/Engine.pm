@@ -71,7 +71,7 @@ sub start {
     my $kind = $arg{kind} // 'model';
     my $n = @engines + 1;
 
-    $dir //= socket_dir();
+    $dir //= DI::Proc::tempdir();
     my $self = bless {
         kind   => $kind,
         name   => "engine $n",
@@ -87,18 +87,6 @@ sub start {
     push @engines, $self;
     $self->run;
     return $self;
-}
-
-# An engine lets its socket's group in.  Where the test is root, nginx's
-# workers may be nobody; files of a set-group-id directory get its group.
-sub socket_dir {
-    my $new = DI::Proc::tempdir();
-
-    if ($> == 0) {
-        chown(-1, scalar getgrnam('nogroup'), $new) or die "chown: $!\n";
-        chmod(02755, $new);
-    }
-    return $new;
 }
 
 sub model_of {
@@ -130,8 +118,11 @@ sub run {
     my ($self) = @_;
 
     die "$self->{name} runs already\n" if $self->alive;
+    # Where the test is root, nginx's workers may be nobody.
+    my @group = $> == 0 ? ('--group', 'nogroup') : ();
     my @command = ($self->program, 'serve', '--model', $self->{model},
-                   '--listen', "unix:$self->{socket}", @{ $self->{args} });
+                   '--listen', "unix:$self->{socket}", @group,
+                   @{ $self->{args} });
 
     $self->{pid} = DI::Proc::spawn(name => $self->{name}, cmd => \@command,
                                    out => $self->{log}, append => 1);
