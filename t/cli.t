@@ -7,6 +7,8 @@ use warnings;
 use Cwd qw(abs_path);
 use DI::Proc;
 use File::Basename qw(dirname);
+use IO::Handle;
+use IPC::Open2;
 use JSON::PP;
 use Test::More;
 
@@ -245,6 +247,36 @@ is(scalar(@{ $answers[20]{ids} }), 2,
 ($status, $out) = run_engine('', 'generate', @options, '--message',
                              'What is the capital of France?');
 is($out, "The capital of France is Paris.\n", 'generate --message');
+
+# A long line is refused, whole, and the next one is answered.
+($status, $out) = run_engine('x' x ((64 << 20) + 100_000) . "\n"
+                             . '{"prompt":"a","max_tokens":1}' . "\n",
+                             'generate', '--json', '-', @options);
+@answers = map { $json->decode($_) } split(/\n/, $out);
+is(scalar(@answers), 2, 'generate, a line of 64 MiB: two answers');
+like($answers[0]{error}, qr/more than 67108864 bytes/,
+     'generate, a line of 64 MiB: refused');
+is(scalar(@{ $answers[1]{ids} }), 1, 'generate, after a line of 64 MiB');
+
+# Line by line, whatever the batch.
+{
+    my $pid = open2(my $from, my $to, $engine, 'generate', '--json', '-',
+                    '--batch', 4, @options);
+
+    local $SIG{ALRM} = sub { die "no answer within 60 s\n" };
+    alarm(60);
+    for my $i (1 .. 3) {
+        print $to "{\"prompt\":\"$i\",\"max_tokens\":$i}\n";
+        $to->flush;
+        is(scalar(@{ $json->decode(scalar <$from>)->{ids} }), $i,
+           "generate, a conversation of lines: answer $i");
+    }
+    close($to);
+    is(scalar(<$from>), undef, 'generate, a conversation of lines: the end');
+    alarm(0);
+    waitpid($pid, 0);
+    is($?, 0, 'generate, a conversation of lines: status');
+}
 
 # ------------------------------------------------------------------ score --
 

@@ -6,15 +6,23 @@
  * answers leave in the order of the lines, so a finished job waits for those
  * before it.  A line that can't be answered gets {"error": "..."} in its
  * place, and makes the exit status 1 at the end.
+ *
+ * Input is waited for only while nothing runs, so that a program which
+ * writes one line and reads its answer before the next is never kept waiting,
+ * whatever the batch.
  */
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "di_run.h"
 
-#define LINE_MAX_BYTES (256u << 20)
+#define LINE_BYTES_MAX (64u << 20)
+#define READ_BYTES     (64u << 10)
 
 /* Float32 values survive nine decimal digits. */
 #define JSON_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(9))
@@ -23,12 +31,20 @@ typedef int (*read_job_t)(di_run_t *run, di_job_t *job, const char *line,
                           size_t len);
 
 typedef struct {
+    int     fd;
+    char   *data;                /* what was read and not yet taken         */
+    size_t  at;                  /* of it, where the next line begins       */
+    size_t  searched;            /* no newline before this                  */
+    size_t  len;
+    size_t  cap;
+    bool    too_long;            /* the line is over the limit: skip it     */
+    bool    eof;
+} input_t;
+
+typedef struct {
     di_run_t   *run;
     read_job_t  read;            /* line to job                             */
-    FILE       *in;
-    char       *line;            /* getline's buffer                        */
-    size_t      line_cap;
-    bool        eof;
+    input_t     in;
     di_job_t   *head;            /* jobs in the order of lines              */
     di_job_t  **tail;
     bool        failed;          /* a line was answered by an error         */
@@ -119,45 +135,111 @@ print_answer(lines_t *l, di_job_t *job)
 
 /* ----------------------------------------------------------------- lines -- */
 
-static bool
-is_blank(const char *line, ssize_t len)
+/* Read more of the input.  DI_OK also at its end; DI_EAGAIN: there is nothing
+ * now, and we weren't to wait. */
+static int
+input_read(input_t *in, bool wait)
 {
-    for (ssize_t i = 0; i < len; i++) {
-        if (strchr(" \t\r\n", line[i]) == NULL || line[i] == '\0')
+    struct pollfd p = { .fd = in->fd, .events = POLLIN };
+    ssize_t       n;
+
+    if (in->at > 0) {
+        memmove(in->data, in->data + in->at, in->len - in->at);
+        in->len -= in->at;
+        in->searched -= in->at;
+        in->at = 0;
+    }
+    if (in->cap - in->len < READ_BYTES) {
+        size_t cap = 2 * in->cap + READ_BYTES;
+        char  *grown = realloc(in->data, cap);
+
+        if (grown == NULL)
+            return DI_ENOMEM;
+        in->data = grown;
+        in->cap = cap;
+    }
+
+    n = poll(&p, 1, wait ? -1 : 0);
+    if (n == 0 || (n < 0 && errno == EINTR))
+        return DI_EAGAIN;
+    n = n < 0 ? n : read(in->fd, in->data + in->len, in->cap - in->len);
+    if (n < 0)
+        return errno == EINTR || errno == EAGAIN ? DI_EAGAIN : DI_EIO;
+    in->len += (size_t) n;
+    in->eof = n == 0;
+    return DI_OK;
+}
+
+/* The next line, without its newline; the last one may have none.  It stays
+ * until the next call.  A line over the limit is *line NULL.  DI_OK,
+ * DI_EAGAIN (not now), DI_ECLOSED (no more), DI_ENOMEM, DI_EIO. */
+static int
+input_line(input_t *in, bool wait, const char **line, size_t *len)
+{
+    for ( ;; ) {
+        char *end = NULL;
+        int   rc;
+
+        if (in->len > in->searched)
+            end = memchr(in->data + in->searched, '\n',
+                         in->len - in->searched);
+        if (end != NULL || (in->eof && in->at < in->len)) {
+            *len = (end != NULL ? (size_t) (end - in->data) : in->len)
+                   - in->at;
+            *line = in->too_long || *len > LINE_BYTES_MAX
+                    ? NULL : in->data + in->at;
+            in->too_long = false;
+            in->at += *len + (end != NULL);
+            in->searched = in->at;
+            return DI_OK;
+        }
+        if (in->eof)
+            return DI_ECLOSED;
+
+        in->searched = in->len;
+        if (in->len - in->at > LINE_BYTES_MAX) {
+            in->too_long = true;
+            in->at = in->len - 1;        /* a byte stays: the line does     */
+        }
+        rc = input_read(in, wait);
+        if (rc != DI_OK && (rc != DI_EAGAIN || !wait))
+            return rc;
+    }
+}
+
+static bool
+is_blank(const char *line, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r')
             return false;
     }
     return true;
 }
 
-/* Read the next line that isn't blank into a job; NULL at the end, or with
- * no memory (*rc). */
-static di_job_t *
-next_job(lines_t *l, int *rc)
+/* Read the next line that isn't blank into a job.  Codes as input_line(). */
+static int
+next_job(lines_t *l, bool wait, di_job_t **job)
 {
-    di_job_t *job;
-    ssize_t   len;
+    const char *line;
+    size_t      len;
 
     do {
-        len = getline(&l->line, &l->line_cap, l->in);
-        if (len < 0) {
-            l->eof = true;
-            *rc = ferror(l->in) ? DI_EIO : DI_OK;
-            return NULL;
-        }
-    } while (is_blank(l->line, len));
+        int rc = input_line(&l->in, wait, &line, &len);
 
-    job = di_job_open();
-    if (job == NULL) {
-        *rc = DI_ENOMEM;
-        return NULL;
-    }
-    if ((size_t) len > LINE_MAX_BYTES)
-        (void) di_err_set(&job->err, DI_ELIMIT, 0, "the line has %zd bytes",
-                          len);
+        if (rc != DI_OK)
+            return rc;
+    } while (line != NULL && is_blank(line, len));
+
+    *job = di_job_open();
+    if (*job == NULL)
+        return DI_ENOMEM;
+    if (line == NULL)
+        (void) di_err_set(&(*job)->err, DI_ELIMIT, 0, "the line has more "
+                          "than %u bytes", LINE_BYTES_MAX);
     else
-        (void) l->read(l->run, job, l->line, (size_t) len);
-    *rc = DI_OK;
-    return job;
+        (void) l->read(l->run, *job, line, len);
+    return DI_OK;
 }
 
 /* Take lines until `batch` jobs run. */
@@ -165,15 +247,15 @@ static int
 fill(lines_t *l, uint32_t batch)
 {
     uint32_t running = 0;
-    int      rc = DI_OK;
 
     for (di_job_t *j = l->head; j != NULL; j = j->next)
         running += !j->done;
-    while (!l->eof && running < batch) {
-        di_job_t *job = next_job(l, &rc);
+    while (running < batch) {
+        di_job_t *job;
+        int       rc = next_job(l, l->head == NULL, &job);
 
-        if (job == NULL)
-            break;
+        if (rc != DI_OK)
+            return rc == DI_EAGAIN || rc == DI_ECLOSED ? DI_OK : rc;
         *l->tail = job;
         l->tail = &job->next;
         if (job->err.code != DI_OK)
@@ -181,8 +263,10 @@ fill(lines_t *l, uint32_t batch)
         else
             di_run_submit(l->run, job);
         running += !job->done;
+        if (job->done && job == l->head)
+            break;               /* it can be answered at once              */
     }
-    return rc;
+    return DI_OK;
 }
 
 /* Print what is finished at the head of the list. */
@@ -212,8 +296,10 @@ run_lines(lines_t *l, uint32_t batch)
         rc = fill(l, batch);
         if (rc == DI_OK)
             rc = drain(l);
-        if (rc != DI_OK || (l->eof && l->head == NULL))
+        if (rc != DI_OK)
             return rc;
+        if (l->head == NULL && l->in.eof && l->in.at == l->in.len)
+            return DI_OK;
         if (l->head != NULL) {
             rc = di_run_step(l->run);
             if (rc != DI_OK)
@@ -244,8 +330,9 @@ with_lines(const di_cmd_opts_t *opts, read_job_t read)
     int      rc, status;
 
     l.tail = &l.head;
-    l.in = strcmp(opts->lines, "-") == 0 ? stdin : fopen(opts->lines, "re");
-    if (l.in == NULL)
+    l.in.fd = strcmp(opts->lines, "-") == 0
+              ? STDIN_FILENO : open(opts->lines, O_RDONLY | O_CLOEXEC);
+    if (l.in.fd < 0)
         return di_cmd_fail(opts, DI_EXIT_FAILED, "%s: %s", opts->lines,
                            strerror(errno));
     if (di_run_open(opts, &run, &err) != DI_OK) {
@@ -264,11 +351,11 @@ with_lines(const di_cmd_opts_t *opts, read_job_t read)
         di_job_close(l.head);
         l.head = next;
     }
-    free(l.line);
+    free(l.in.data);
 
 done:
-    if (l.in != stdin)
-        (void) fclose(l.in);
+    if (l.in.fd != STDIN_FILENO)
+        (void) close(l.in.fd);
     return status;
 }
 
