@@ -159,6 +159,8 @@ put_head(di_arith_t arith, const float *x, size_t head, size_t hd, size_t k,
         memcpy(row + k + head * b * 4, piece + hd, b * 4);
         memcpy(row + k + k / 32 * 4 + head * b * 4, piece + hd + b * 4,
                b * 4);
+        memcpy(row + k + k / 32 * 8 + head * b * 4, piece + hd + b * 8,
+               b * 4);
     }
 }
 

@@ -194,21 +194,20 @@ dot_bf16(const di_cpu_wpart_t *part, const uint8_t *w, const uint8_t *act,
 }
 
 /* float weights: their products with the int8 values are summed as they are,
- * 32 at a time, and scaled. */
+ * 32 at a time in one FMA chain, and scaled. */
 static float
 dot_q8_plain(const di_cpu_wpart_t *part, const uint8_t *w, const int8_t *q,
              const float *scale, size_t k)
 {
-    float value[32], acc = 0;
-    double sum;
+    float value[32], acc = 0, sum;
 
     for (size_t b = 0; b < k / 32; b++, q += 32) {
         di_dequantise(part->type, w + di_wtype_bytes(part->type, b * 32), 32,
                       value);
         sum = 0;
         for (size_t j = 0; j < 32; j++)
-            sum += (double) value[j] * q[j];
-        acc = fmaf((float) sum, scale[b], acc);
+            sum = fmaf(value[j], (float) q[j], sum);
+        acc = fmaf(sum, scale[b], acc);
     }
     return acc;
 }

@@ -121,7 +121,8 @@ di_cpu_silu_mul(di_stream_t *s, di_view_t y, di_view_t gu, size_t n_rows,
 }
 
 /* Parts are panel ranges of step panels, for each chunk of rows; a range may
- * cross from one part of the weight into the next. */
+ * cross from one part of the weight into the next.  Steps are even: kernels
+ * may take two panels at a time. */
 static void
 matmul_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
 {
@@ -155,7 +156,7 @@ di_cpu_matmul(di_stream_t *s, di_view_t out, di_view_t act,
     size_t ranges, chunks;
 
     op.row_step = ROWS_CHUNK;
-    op.step = PART_BYTES / (panel_bytes * row_tiles) + 1;
+    op.step = (PART_BYTES / (panel_bytes * row_tiles) + 2) & ~(size_t) 1;
     do {
         ranges = (w->n_panels + op.step - 1) / op.step;
         chunks = (n_rows + op.row_step - 1) / op.row_step;

@@ -7,7 +7,8 @@
  * Activation rows of k values, padded to 64 bytes:
  *   F32   float x[k]
  *   BF16  bfloat16 x[k]; bfloat16 sum[k / 32][4]
- *   Q8    int8 q[k]; float scale[k / 32]; float sum[k / 32]
+ *   Q8    int8 q[k]; float scale[k / 32]; float sum[k / 32];
+ *         int16 half[k / 16]: the sums of q over 16
  * where sum is that of the rounded values of a run of 32 (Q8: times scale),
  * added as a tree: halves, quarters, ...: di_ref_sum32().  BF16 keeps it as
  * {h, l, h, l}, h = bfloat16(sum), l = bfloat16(sum - h), and zeros behind

@@ -19,7 +19,7 @@ di_ref_act_bytes(di_arith_t arith, size_t k)
 {
     switch (arith) {
     case DI_ARITH_BF16: return 2 * k + align64(k / 32 * 8);
-    case DI_ARITH_Q8:   return align64(k + k / 32 * 8);
+    case DI_ARITH_Q8:   return align64(k + k / 32 * 12);
     default:            return align64(4 * k);
     }
 }
@@ -64,8 +64,8 @@ act_q8(const float *x, size_t k, uint8_t *row)
     int8_t *q = (int8_t *) row;
     float *scale = (float *) (void *) (row + k);
     float *sum = scale + k / 32;
+    int16_t *half = (int16_t *) (void *) (sum + k / 32);
     float amax, inverse;
-    int32_t total;
 
     for (size_t b = 0; b < k / 32; b++, x += 32, q += 32) {
         amax = 0;
@@ -73,12 +73,12 @@ act_q8(const float *x, size_t k, uint8_t *row)
             amax = fmaxf(amax, fabsf(x[i]));
         scale[b] = amax / 127.0f;
         inverse = amax < 0x1p-120f ? 0.0f : 127.0f / amax;
-        total = 0;
+        half[2 * b] = half[2 * b + 1] = 0;
         for (size_t i = 0; i < 32; i++) {
             q[i] = (int8_t) lrintf(x[i] * inverse);
-            total += q[i];
+            half[2 * b + i / 16] = (int16_t) (half[2 * b + i / 16] + q[i]);
         }
-        sum[b] = scale[b] * (float) total;
+        sum[b] = scale[b] * (float) (half[2 * b] + half[2 * b + 1]);
     }
 }
 
