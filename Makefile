@@ -163,8 +163,8 @@ soak: deps-test
 	@$(TEST_ENV) SOAK_SECONDS=$(SOAK_SECONDS) prove -v -It/lib t/soak.t
 
 UNITS         ?= $(notdir $(UNIT_SRC:.c=))
-units: $(addprefix $(BUILD)/unit/,$(UNITS))
-	@t/unit.sh $^
+units: $(ECHO) $(addprefix $(BUILD)/unit/,$(UNITS))
+	@t/unit.sh $(filter $(BUILD)/unit/%,$^)
 
 asan:
 	@$(submake) units BUILD=build-asan OPT=-O1 \

@@ -211,7 +211,8 @@ static float    whole[SEQS_MAX][SEQ_LEN][VOCAB];
 static void
 draw_sequences(uint32_t n_blocks)
 {
-    uint32_t next = 1;
+    uint32_t *all = (uint32_t *) tables;     /* shuffled as one array       */
+    uint32_t  next = 1;
 
     for (size_t s = 0; s < SEQS_MAX; s++) {
         for (size_t i = 0; i < SEQ_LEN; i++)
@@ -223,10 +224,10 @@ draw_sequences(uint32_t n_blocks)
         abort();
     for (size_t i = SEQS_MAX * SEQ_BLOCKS - 1; i > 0; i--) {
         size_t   k = draw() % (i + 1);
-        uint32_t t = tables[0][i];   /* shuffled as one array               */
+        uint32_t t = all[i];
 
-        tables[0][i] = tables[0][k];
-        tables[0][k] = t;
+        all[i] = all[k];
+        all[k] = t;
     }
 }
 
