@@ -123,7 +123,7 @@ typedef struct {
 } di_kv_geom_t;
 
 /* Rows of a step.  Rows of one sequence are adjacent and in order of
- * position.  Arrays live in device buffers. */
+ * position; a sequence may have none.  Arrays live in device buffers. */
 typedef struct {
     uint32_t  n_rows;
     uint32_t  n_seqs;

@@ -16,9 +16,14 @@
 #include "di_load.h"
 #include "di_model.h"
 
-/* Rows of one step, all in device buffers. */
+/* Rows of one step, all in device buffers.  They are laid out so that those
+ * whose logits are wanted come last, as far as sequences allow: after its last
+ * keys and values are stored, a model computes the tail only. */
 typedef struct {
     di_rows_t rows;
+    uint32_t  n_head;            /* rows before the first wanted one        */
+    di_rows_t tail;              /* the others: rows.n_rows - n_head; a
+                                  * sequence may have none in it            */
     di_view_t ids;               /* i32 [rows.n_rows]                       */
     di_view_t out_rows;          /* i32 [n_out] rows whose logits are wanted*/
     uint32_t  n_out;
@@ -63,6 +68,8 @@ struct di_model_s {
     size_t               ids_at;        /* byte offsets into inputs         */
     size_t               positions_at;
     size_t               seq_first_at;
+    size_t               tail_positions_at;
+    size_t               tail_first_at;
     size_t               out_rows_at;
     size_t               tables_at;
 

@@ -14,7 +14,7 @@
  * that reads it writes float32 rows.
  *
  * Rows whose logits nobody wants end in the last layer once their keys and
- * values are stored: a prompt's chunk that isn't the last skips the rest.
+ * values are stored; the rest of that layer computes the step's tail.
  */
 
 #include <math.h>
@@ -593,32 +593,46 @@ llama_close(di_model_t *m)
 
 static const di_view_t none = { NULL, 0 };
 
-/* One block.  `add` is the residual that the layer before left unadded. */
+static di_view_t
+skip_rows(di_view_t view, size_t n, size_t values)
+{
+    view.offset += n * values * sizeof(float);
+    return view;
+}
+
+/* One block.  `add` is the residual that the layer before left unadded.  In
+ * the last layer rows are the step's tail once keys and values are stored. */
 static void
 forward_layer(di_model_t *m, const llama_t *s, const di_step_t *step,
               uint32_t i, di_view_t add)
 {
     const di_ops_t  *o = m->ops;
     const layer_t   *l = &s->layers[i];
-    const uint32_t   n = step->rows.n_rows, heads = m->info.n_heads;
+    const uint32_t   dim = m->info.dim, heads = m->info.n_heads;
+    const bool       last = i + 1 == m->info.n_layers;
+    const di_rows_t *rows = last ? &step->tail : &step->rows;
+    const size_t     head = last ? step->n_head : 0, n = rows->n_rows;
+    const di_view_t  x = skip_rows(s->x, head, dim);
+    const di_view_t  sum = skip_rows(s->add, head, dim);
+    const di_view_t  qkv = skip_rows(s->wide, head,
+                                     s->q_dim + 2 * (size_t) s->kv_dim);
     const di_view_t  kv = { m->kv, 0 };
     const float      scale = 1.0f / sqrtf((float) m->info.head_dim);
 
-    o->norm(m->stream, s->act, s->x, add, l->attn_norm, s->eps, none, n,
-            m->info.dim);
-    o->matmul(m->stream, s->wide, s->act, l->qkv, l->qkv_bias, n);
+    o->norm(m->stream, s->act, s->x, add, l->attn_norm, s->eps, none,
+            step->rows.n_rows, dim);
+    o->matmul(m->stream, s->wide, s->act, l->qkv, l->qkv_bias,
+              step->rows.n_rows);
     o->rope_store(m->stream, s->wide, heads, kv, &m->geom, i, &step->rows,
                   s->freqs, s->rope_style);
-    if (i + 1 == m->info.n_layers && step->n_out == 0)
+    if (n == 0)
         return;
-    o->attention(m->stream, s->act, s->wide, heads, kv, &m->geom, i,
-                 &step->rows, scale);
-    o->matmul(m->stream, s->add, s->act, l->o, none, n);
-    o->norm(m->stream, s->act, s->x, s->add, l->ffn_norm, s->eps, none, n,
-            m->info.dim);
+    o->attention(m->stream, s->act, qkv, heads, kv, &m->geom, i, rows, scale);
+    o->matmul(m->stream, sum, s->act, l->o, none, n);
+    o->norm(m->stream, s->act, x, sum, l->ffn_norm, s->eps, none, n, dim);
     o->matmul(m->stream, s->wide, s->act, l->gate_up, none, n);
     o->silu_mul(m->stream, s->act, s->wide, n, m->info.ffn_dim);
-    o->matmul(m->stream, s->add, s->act, l->down, none, n);
+    o->matmul(m->stream, sum, s->act, l->down, none, n);
 }
 
 static void

@@ -9,6 +9,11 @@
  * staged in host memory and copied on the stream.  The same holds, the other
  * way round, for logits.
  *
+ * Rows go in an order of ours: sequences without wanted logits first, so
+ * that the last layer, which for them ends at its keys and values, computes
+ * the rest of it for a contiguous tail only.  A long prompt's prefill gains
+ * one layer in n_layers.
+ *
  * Block tables are packed with the stride of the longest sequence of the
  * step, not of the longest possible one: decoding short chats stays within
  * a few cache lines.  Unused entries are 0, and block 0 of the arena exists,
@@ -251,6 +256,10 @@ open_buffers(di_model_t *m, di_err_t *err)
     at += di_family_align(rows * sizeof(int32_t));
     m->seq_first_at = at;
     at += di_family_align((seqs + 1) * sizeof(int32_t));
+    m->tail_positions_at = at;
+    at += di_family_align(rows * sizeof(int32_t));
+    m->tail_first_at = at;
+    at += di_family_align((seqs + 1) * sizeof(int32_t));
     m->out_rows_at = at;
     at += di_family_align(m->info.max_logits * sizeof(int32_t));
     m->tables_at = at;
@@ -397,33 +406,85 @@ measure(const di_model_t *m, const di_model_seq_t *seqs, size_t n_seqs,
     return DI_OK;
 }
 
-static void
-lay_out(di_model_t *m, const di_model_seq_t *seqs, const di_step_t *step)
+/* Where a sequence stands in a step: none, some or all of its rows' logits
+ * are wanted. */
+static int
+order_of(const di_model_seq_t *s)
 {
-    int32_t *ids = (int32_t *) (m->inputs_host + m->ids_at);
-    int32_t *positions = (int32_t *) (m->inputs_host + m->positions_at);
-    int32_t *seq_first = (int32_t *) (m->inputs_host + m->seq_first_at);
-    int32_t *out_rows = (int32_t *) (m->inputs_host + m->out_rows_at);
-    int32_t *table = (int32_t *) (m->inputs_host + m->tables_at);
-    int32_t  row = 0;
+    return s->n_logits == 0 ? 0 : s->n_logits < s->n_rows ? 1 : 2;
+}
 
-    for (size_t i = 0; i < step->rows.n_seqs; i++) {
-        const di_model_seq_t *s = &seqs[i];
-        uint32_t              n_blocks = blocks_of(s);
+/* Write one sequence's rows, from `row` on, as the step's n-th sequence; its
+ * wanted rows are the out-th and following ones. */
+static void
+place(di_model_t *m, const di_model_seq_t *s, uint32_t stride, size_t n,
+      int32_t row, size_t out)
+{
+    int32_t *ids = (int32_t *) (m->inputs_host + m->ids_at) + row;
+    int32_t *positions = (int32_t *) (m->inputs_host + m->positions_at) + row;
+    int32_t *out_rows = (int32_t *) (m->inputs_host + m->out_rows_at) + out;
+    int32_t *table = (int32_t *) (m->inputs_host + m->tables_at) + n * stride;
+    uint32_t n_blocks = blocks_of(s);
 
-        seq_first[i] = row;
-        memcpy(ids + row, s->tokens, s->n_rows * sizeof(int32_t));
-        for (uint32_t r = 0; r < s->n_rows; r++)
-            positions[row++] = (int32_t) (s->pos + r);
-        for (uint32_t r = s->n_logits; r > 0; r--)
-            *out_rows++ = row - (int32_t) r;
+    memcpy(ids, s->tokens, s->n_rows * sizeof(int32_t));
+    for (uint32_t r = 0; r < s->n_rows; r++)
+        positions[r] = (int32_t) (s->pos + r);
+    for (uint32_t r = 0; r < s->n_logits; r++)
+        out_rows[r] = row + (int32_t) (s->n_rows - s->n_logits + r);
+    memcpy(table, s->blocks, n_blocks * sizeof(int32_t));
+    memset(table + n_blocks, 0, (stride - n_blocks) * sizeof(int32_t));
+}
 
-        memcpy(table, s->blocks, n_blocks * sizeof(int32_t));
-        memset(table + n_blocks, 0,
-               (step->rows.table_stride - n_blocks) * sizeof(int32_t));
-        table += step->rows.table_stride;
+/* The step's tail begins at row n_head: its positions and first rows. */
+static void
+lay_out_tail(di_model_t *m, di_step_t *step)
+{
+    const int32_t *positions = (int32_t *) (m->inputs_host + m->positions_at);
+    const int32_t *first = (int32_t *) (m->inputs_host + m->seq_first_at);
+    int32_t *tail_positions = (int32_t *) (m->inputs_host
+                                           + m->tail_positions_at);
+    int32_t *tail_first = (int32_t *) (m->inputs_host + m->tail_first_at);
+    int32_t  head = (int32_t) step->n_head;
+
+    step->tail = step->rows;
+    if (step->n_head == 0)
+        return;
+    step->tail.n_rows -= step->n_head;
+    step->tail.positions.offset = m->tail_positions_at;
+    step->tail.seq_first.offset = m->tail_first_at;
+    memcpy(tail_positions, positions + head,
+           step->tail.n_rows * sizeof(int32_t));
+    for (uint32_t i = 0; i <= step->rows.n_seqs; i++)
+        tail_first[i] = first[i] > head ? first[i] - head : 0;
+}
+
+/* Rows go in the order of order_of(), wanted rows in the caller's order. */
+static void
+lay_out(di_model_t *m, const di_model_seq_t *seqs, di_step_t *step)
+{
+    int32_t *first = (int32_t *) (m->inputs_host + m->seq_first_at);
+    size_t   n = 0;
+    uint32_t row = 0;
+
+    step->n_head = step->rows.n_rows;
+    for (int order = 0; order < 3; order++) {
+        size_t out = 0;
+
+        for (size_t i = 0; i < step->rows.n_seqs; i++) {
+            const di_model_seq_t *s = &seqs[i];
+
+            if (order_of(s) == order) {
+                first[n] = (int32_t) row;
+                place(m, s, step->rows.table_stride, n++, (int32_t) row, out);
+                row += s->n_rows;
+                if (s->n_logits > 0 && row - s->n_logits < step->n_head)
+                    step->n_head = row - s->n_logits;
+            }
+            out += s->n_logits;
+        }
     }
-    seq_first[step->rows.n_seqs] = row;
+    first[n] = (int32_t) row;
+    lay_out_tail(m, step);
 }
 
 /* Copy what lay_out() staged to a device without mapped memory. */
@@ -434,6 +495,10 @@ copy_inputs(di_model_t *m, const di_step_t *step)
         { step->ids, step->rows.n_rows },
         { step->rows.positions, step->rows.n_rows },
         { step->rows.seq_first, step->rows.n_seqs + 1 },
+        { { m->inputs, m->tail_positions_at },
+          step->n_head > 0 ? step->tail.n_rows : 0 },
+        { { m->inputs, m->tail_first_at },
+          step->n_head > 0 ? step->rows.n_seqs + 1 : 0 },
         { step->out_rows, step->n_out },
         { step->rows.tables,
           (size_t) step->rows.n_seqs * step->rows.table_stride },

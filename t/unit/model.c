@@ -231,7 +231,30 @@ draw_sequences(uint32_t n_blocks)
     }
 }
 
-/* Run all sequences in random cuts; keep the logits, or compare with them. */
+/* Logits of a step's sequence: keep them, or compare the wanted ones. */
+static const float *
+take_logits(const di_model_seq_t *q, size_t who, const float *logits,
+            bool keep)
+{
+    float *w = whole[who][q->pos + q->n_rows - q->n_logits];
+    size_t n = (size_t) q->n_logits * VOCAB;
+
+    if (keep)
+        memcpy(w, logits, n * sizeof(float));
+    CHECK(memcmp(w, logits, n * sizeof(float)) == 0);
+    return logits + n;
+}
+
+/* Logits of all rows, of none, or of some. */
+static uint32_t
+draw_wanted(uint32_t rows)
+{
+    uint32_t kind = draw() % 3;
+
+    return kind == 0 ? rows : kind == 1 ? 0 : draw() % (rows + 1);
+}
+
+/* Run all sequences, one after the other whole, or in random cuts. */
 static void
 run_cut(di_model_t *m, bool alone, bool keep)
 {
@@ -256,21 +279,17 @@ run_cut(di_model_t *m, bool alone, bool keep)
             rows = rows < room ? rows : room;
             room -= rows;
             who[n] = s;
-            step[n++] = (di_model_seq_t) { ids[s] + done[s], tables[s], rows,
-                                           done[s], rows };
+            step[n++] = (di_model_seq_t) {
+                ids[s] + done[s], tables[s], rows, done[s],
+                keep ? rows : draw_wanted(rows),
+            };
         }
         if (n == 0)
             continue;
         CHECK_EQ_INT(di_model_step(m, step, n), DI_OK);
         CHECK_EQ_INT(di_model_wait(m, &logits), DI_OK);
         for (size_t i = 0; i < n; i++) {
-            float *w = whole[who[i]][done[who[i]]];
-            size_t bytes = step[i].n_rows * VOCAB * sizeof(float);
-
-            if (keep)
-                memcpy(w, logits, bytes);
-            CHECK(memcmp(w, logits, bytes) == 0);
-            logits += (size_t) step[i].n_rows * VOCAB;
+            logits = take_logits(&step[i], who[i], logits, keep);
             done[who[i]] += step[i].n_rows;
         }
     }
