@@ -41,6 +41,14 @@ typedef struct di_cpu_kern_s di_cpu_kern_t;
 
 /* -- weights -------------------------------------------------------------- */
 
+/* A large mapping that weights are cut from (arena.c). */
+typedef struct {
+    uint8_t *data;
+    size_t   bytes;
+    size_t   used;
+    size_t   refs;               /* matrices in it, and the device          */
+} di_cpu_chunk_t;
+
 /* Output rows of a weight that share a format.  Panels of a part begin at its
  * first row; the last panel of a part may be partly empty (zeros). */
 typedef struct {
@@ -61,8 +69,8 @@ struct di_weight_s {
     size_t          k;
     size_t          n_panels;    /* in all                                  */
     size_t          bytes;       /* read by one product                     */
-    void           *memory;      /* of all packed parts                     */
-    size_t          memory_bytes;
+    di_cpu_chunk_t *chunk;       /* holds the packed parts; one ref         */
+    size_t          memory_bytes;    /* of all packed parts                 */
     size_t          n_parts;
     di_cpu_wpart_t  parts[];
 };
@@ -270,6 +278,7 @@ struct di_buf_s {
 
 struct di_dev_s {
     const di_cpu_kern_t *kern;
+    di_cpu_chunk_t      *chunk;  /* weights are cut from it, NULL: none yet */
     di_cpu_pool_t       *pool;
     di_dev_info_t        info;
     di_cpu_attn_item_t  *items;  /* plan of the running attention op        */
@@ -281,6 +290,11 @@ struct di_dev_s {
  * NULL if there is none. */
 void *di_cpu_map(size_t bytes);
 void di_cpu_unmap(void *p, size_t bytes);
+
+/* Cut zeroed, 64-byte aligned memory for a weight; *chunk: one ref, give it
+ * back with di_cpu_chunk_unref() (NULL is ignored).  NULL: no memory. */
+void *di_cpu_chunk_alloc(di_dev_t *dev, size_t bytes, di_cpu_chunk_t **chunk);
+void di_cpu_chunk_unref(di_cpu_chunk_t *chunk);
 
 int di_cpu_weight_open(di_dev_t *dev, const di_wpart_t *parts,
                        size_t n_parts, size_t k, di_weight_t **weight,

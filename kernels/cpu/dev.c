@@ -91,6 +91,7 @@ dev_close(di_dev_t *dev)
     if (dev == NULL)
         return;
     di_cpu_pool_close(dev->pool);
+    di_cpu_chunk_unref(dev->chunk);
     free(dev->items);
     free(dev);
 }

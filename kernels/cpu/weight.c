@@ -3,8 +3,8 @@
  *
  * A weight keeps pointing at the file's bytes: the embedding looks rows up in
  * them, and kernels without a layout of their own (the reference) read them.
- * Otherwise each part is repacked in panels of 16 output columns, in one
- * mapping; every panel is an independent part of one op.
+ * Otherwise each part is repacked in panels of 16 output columns, one piece
+ * of a chunk (arena.c); every panel is an independent part of one op.
  */
 
 #include "cpu.h"
@@ -23,7 +23,7 @@ di_cpu_weight_close(di_dev_t *dev, di_weight_t *weight)
     (void) dev;
     if (weight == NULL)
         return;
-    di_cpu_unmap(weight->memory, weight->memory_bytes);
+    di_cpu_chunk_unref(weight->chunk);
     free(weight);
 }
 
@@ -62,11 +62,10 @@ pack(di_dev_t *dev, di_weight_t *weight)
     di_cpu_run_t run = { &op, 1 };
     uint8_t *at;
 
-    weight->memory = di_cpu_map(weight->memory_bytes);
-    if (weight->memory == NULL)
+    at = di_cpu_chunk_alloc(dev, weight->memory_bytes, &weight->chunk);
+    if (at == NULL)
         return DI_ENOMEM;
 
-    at = weight->memory;
     for (size_t i = 0; i < weight->n_parts; i++) {
         weight->parts[i].packed = at;
         at += weight->parts[i].n_panels * weight->parts[i].panel_bytes;
