@@ -1,0 +1,210 @@
+# Documents against the sources: every directive, variable, option, field and
+# metric is described, nothing else is, and nginx accepts what is shown.
+#
+# Names are taken from the tables in the sources by their form, so a table
+# that is written otherwise fails here ("... were found").
+
+use strict;
+use warnings;
+
+use Cwd ();
+use DI::Engine;
+use DI::Nginx;
+use DI::Proc;
+use File::Basename qw(dirname);
+use Test::More;
+
+my $root = Cwd::abs_path(dirname(__FILE__) . '/..');
+
+sub text_of {
+    my (@paths) = @_;
+    my $text = join '', map { DI::Proc::slurp($_) }
+               map { glob("$root/$_") } @paths;
+
+    return $text =~ s/\r//gr;
+}
+
+# Both lists hold the same names.
+sub same {
+    my ($name, $source, $document) = @_;
+    my %in_source = map { $_ => 1 } @$source;
+    my %in_document = map { $_ => 1 } @$document;
+
+    cmp_ok(scalar keys %in_source, '>', 3, "$name: names were found");
+    is(join(' ', grep { !$in_document{$_} } sort keys %in_source), '',
+       "$name: none is missing in the documents");
+    is(join(' ', grep { !$in_source{$_} } sort keys %in_document), '',
+       "$name: none is invented there");
+}
+
+# ------------------------------------------------------------- directives --
+
+my $module = text_of('ngx_deepinfer/*.c');
+my $directives = text_of('docs/directives.md');
+
+# name => [contexts], in the words of the document
+my %command;
+while ($module =~ /\{\s*ngx_string\("(\w+)"\),\s*(NGX_\w+(?:\|NGX_\w+)*),/g) {
+    my ($name, $flags) = ($1, $2);
+    my @contexts;
+
+    for (['NGX_HTTP_DEEPINFER_POOL_CONF', 'deepinfer_pool'],
+         ['NGX_HTTP_MAIN_CONF', 'http'], ['NGX_HTTP_SRV_CONF', 'server'],
+         ['NGX_HTTP_LOC_CONF', 'location'],
+         ['NGX_HTTP_LIF_CONF', 'if in location'])
+    {
+        push @contexts, $_->[1] if $flags =~ /\b$_->[0]\b/;
+    }
+    $command{$name} = \@contexts;
+}
+
+my %section;
+while ($directives =~ /^### (\w+)\n(.*?)(?=^##|\z)/msg) {
+    $section{$1} = $2;
+}
+same('directives', [keys %command], [keys %section]);
+
+for my $name (sort keys %command) {
+    my $text = $section{$name} // next;
+    my ($syntax) = $text =~ /^\| Syntax \| `(\w+)\b/m;
+    my ($contexts) = $text =~ /^\| Context \| (.*) \|$/m;
+
+    is($syntax, $name, "$name: has its syntax");
+    like($text, qr/^\| Default \| \S/m, "$name: has a default");
+    is($contexts, join(', ', map { "`$_`" } @{ $command{$name} }),
+       "$name: has its contexts");
+}
+
+# Messages of wrong values: what stands between quotes in the document's
+# tables of errors is in the sources.
+my $strings = text_of('ngx_deepinfer/*.c', 'tokenizer/*/*.c')
+              =~ s/"\s*\n\s*"//gr;
+$strings =~ s/\\"/"/g;
+for my $row ($directives =~ /^\| (`.*`[^|]*) \| .* \|$/mg) {
+    for my $quoted ($row =~ /`([^`]+)`/g) {
+        next if $quoted =~ /^[\$\w-]+$/ || $quoted =~ /^unknown thread pool/;
+
+        # "..." and single words stand for what is filled in
+        my $want = join '.*?', map { quotemeta }
+                   split /\.\.\.|<\S+>|: known are.*|one of.*|at least \d+/,
+                   $quoted =~ s/\\\|/|/gr;
+        ok($strings =~ /$want/, "the sources can say: $quoted");
+    }
+}
+
+my @variables = $module =~ /ngx_string\("(deepinfer_\w+)"\), NULL,/g;
+same('variables', \@variables,
+     [$directives =~ /^\| `\$(deepinfer_\w+)` \|/mg]);
+
+# -------------------------------------------------------- engine's options --
+
+my $options = text_of('engine/cmd/options.c');
+my $engine = text_of('docs/engine.md');
+my $man = text_of('docs/man/deepinfer-engine.8');
+
+my @options = $options =~ /^    \{ "([\w-]+)", (?:NULL|"[^"]*"), /mg;
+same('options of deepinfer-engine', \@options,
+     [$engine =~ /^\| `--([\w-]+)(?: [^`]*)?` \|/mg]);
+same('options in the manual', [grep { $_ ne 'help' } @options],
+     [grep { $_ ne 'help' } $man =~ /Fl Fl ([\w-]+)/g]);
+
+my @commands = $options =~ /\[DI_CMD_\w+\] = \{ "(\w+)"/g;
+same('commands', \@commands, [$engine =~ /^\| \[(\w+)\]\(#\1\) \|/mg]);
+for my $command (@commands) {
+    like($engine, qr/^## $command$/m, "$command has a section");
+    like($man, qr/\.It Cm $command\b/, "$command is in the manual");
+}
+
+# ---------------------------------------------------------------- the API --
+
+my $api = text_of('docs/api.md');
+my $parser = text_of('tokenizer/api/chat_parse.c');
+
+my ($table) = $parser =~ /\} fields\[\] = \{(.*?)^\};/ms;
+my @fields = ($table // '') =~ /\{ "(\w+)", \w+ \}/g;
+my ($chapters) = $api =~ /^### Fields that are honoured\n(.*?)^### Messages/ms;
+my @described = map { /`([a-z_]+)[`.]/g } $chapters =~ /^\| (`[^|]*) \|/mg;
+@described = grep { $_ ne 'text' } @described;     # a value, not a field
+same('fields of a chat request', \@fields, \@described);
+
+my @metrics = $module =~ /"(deepinfer_\w+?(?:_total|_seconds|_blocks))"/g;
+push @metrics, $module =~ /FIGURE\("(\w+)"/g, $module =~ /\# TYPE (\w+) /g;
+same('metrics', \@metrics, [$api =~ /^\| `(deepinfer_\w+)` \|/mg]);
+
+my $codes = text_of('tokenizer/api/*.c', 'ngx_deepinfer/*.c');
+my ($errors) = $api =~ /^## Errors\n(.*?)^## GET/ms;
+for my $code ($errors =~ /`([a-z_]+)`/g) {
+    next if $code =~ /^(?:param|code|null|limit_req|worker_shutdown_timeout)$/;
+    ok($codes =~ /"\Q$code\E"/, "the sources have the error $code");
+}
+
+# ------------------------------------------------------------ configuration --
+
+my $model = "$root/t/data/echo.gguf";
+DI::Engine::export_module();
+my $nginx = DI::Nginx->start(server => '');
+
+# A fragment is taken for what it holds: parts of http {}, or of server {}.
+sub wrap {
+    my ($fragment) = @_;
+    my $pools = "deepinfer_pool default { model $model; engine unix:/x; }\n"
+                . join '', map {
+                      "deepinfer_pool $_ { model $model; engine unix:/x; }\n"
+                  } qw(small large);
+    my $maps = "map \$http_x_client \$api_client { default x; }\n";
+
+    $pools = '' if $fragment =~ /deepinfer_pool/;
+    $maps = '' if $fragment =~ /\$api_client \{/;
+
+    # what needs files that a test has not
+    $fragment =~ s{model +/\S+;}{model $model;}g;
+    $fragment =~ s/^.*ssl_certificate.*\n//mg;
+    $fragment =~ s/listen (?:443 ssl http2|8080);//g;
+
+    my ($http, $server) = ($fragment, '');
+    if ($fragment !~ /^\s*server \{/m) {
+        my $at = $fragment =~ /^\s*(?:location|error_page)\b/m ? $-[0]
+                 : length $fragment;
+        ($http, $server) = (substr($fragment, 0, $at),
+                            substr($fragment, $at));
+    }
+    $http =~ s/server \{/server { listen 127.0.0.1:1;/g;
+    return "$pools$maps$http\n server {\n listen 127.0.0.1:1;\n"
+           . "server_name other;\n$server\n}\n";
+}
+
+my $tried = 0;
+for my $path (sort glob("$root/docs/*.md"), "$root/README.md") {
+    my $n = 0;
+    my ($name) = $path =~ m{([^/]+)$};
+
+    next if $name eq 'design.md';       # shows what is planned, too
+    for my $fragment (DI::Proc::slurp($path) =~ /^```nginx\n(.*?)^```/msg) {
+        $n++;
+        $tried++;
+        $nginx->configure(conf => wrap($fragment), server => '');
+        is($nginx->command('-t'), 0, "$name: nginx accepts fragment $n")
+            or diag $fragment,
+                    DI::Proc::slurp($nginx->root . '/logs/output.txt');
+    }
+}
+cmp_ok($tried, '>', 5, 'fragments were found');
+
+# Links between documents lead somewhere.
+for my $path (sort glob("$root/docs/*.md"), "$root/README.md") {
+    my ($name) = $path =~ m{([^/]+)$};
+
+    for my $link (DI::Proc::slurp($path) =~ /\]\(([^)\s]+)\)/g) {
+        my ($file, $anchor) = $link =~ /^([^#]*)#?(.*)$/;
+
+        next if $file =~ /^https?:/;
+        my $target = $file eq '' ? $path : dirname($path) . "/$file";
+        ok(-f $target, "$name: $link is there") or next;
+        next if $anchor eq '';
+        my @anchors = map { s/[^\w -]//gr =~ s/ /-/gr =~ tr/A-Z/a-z/r }
+                      DI::Proc::slurp($target) =~ /^#+ (.*)$/mg;
+        ok((grep { $_ eq $anchor } @anchors), "$name: $link is a heading");
+    }
+}
+
+done_testing();
