@@ -266,7 +266,7 @@ test_tensors(const di_gguf_t *g)
     CHECK_EQ_INT(*(const uint8_t *) b->data, 64);
 }
 
-/* The fingerprint follows metadata and size, not the weights. */
+/* The fingerprint follows metadata, size, and a sample of each tensor. */
 static void
 test_fingerprint(file_t *f, const di_gguf_t *g)
 {
@@ -274,9 +274,12 @@ test_fingerprint(file_t *f, const di_gguf_t *g)
     di_gguf_t *h;
 
     CHECK_EQ_INT(di_gguf_fingerprint(g, a), DI_OK);
-    f->data[f->len - 1] ^= 1;
     CHECK_EQ_INT(di_gguf_fingerprint(g, b), DI_OK);
     CHECK(memcmp(a, b, 16) == 0);
+    f->data[f->len - 1] ^= 1;
+    CHECK_EQ_INT(di_gguf_fingerprint(g, b), DI_OK);
+    CHECK(memcmp(a, b, 16) != 0);
+    f->data[f->len - 1] ^= 1;
     f->data[30] ^= 1;
     CHECK_EQ_INT(di_gguf_fingerprint(g, b), DI_OK);
     CHECK(memcmp(a, b, 16) != 0);

@@ -76,8 +76,10 @@ const di_gguf_tensor_t *di_gguf_tensor(const di_gguf_t *g, uint64_t i);
 const di_gguf_tensor_t *di_gguf_find(const di_gguf_t *g, const char *name);
 
 /* SHA-256 over everything before the tensor data (metadata, vocabulary,
- * tensor directory) and the file's size, truncated to 16 bytes: the model's
- * fingerprint that worker and engine compare.  DI_OK, or DI_ENOMEM. */
+ * tensor directory), the file's size and the middle of each tensor, truncated
+ * to 16 bytes: the model's fingerprint that worker and engine compare.  Two
+ * trainings of one model often differ in the weights alone, and reading all
+ * of those at each start would take too long.  DI_OK, or DI_ENOMEM. */
 int di_gguf_fingerprint(const di_gguf_t *g, uint8_t out[16]);
 
 #endif

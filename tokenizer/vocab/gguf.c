@@ -44,6 +44,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 #define GGUF_NAME_MAX       64u             /* bytes of a tensor's name      */
 #define GGUF_KV_BYTES_MIN   14u             /* 8 length, 1 key, 4 type, 1    */
 #define GGUF_TENSOR_BYTES_MIN  33u          /* 8, 1 name, 4, 8, 4, 8         */
+#define GGUF_SAMPLE         64u             /* bytes of a tensor in the print */
 
 enum {
     GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32,
@@ -902,8 +903,15 @@ di_gguf_fingerprint(const di_gguf_t *g, uint8_t out[16])
         return DI_ENOMEM;
     ok = EVP_DigestInit_ex(ctx, EVP_sha256(), NULL)
          && EVP_DigestUpdate(ctx, g->base, g->meta_bytes)
-         && EVP_DigestUpdate(ctx, &bytes, sizeof(bytes))
-         && EVP_DigestFinal_ex(ctx, digest, NULL);
+         && EVP_DigestUpdate(ctx, &bytes, sizeof(bytes));
+    for (uint64_t i = 0; ok && i < g->n_tensors; i++) {
+        const di_gguf_tensor_t *t = &g->tensors[i];
+        size_t n = t->bytes < GGUF_SAMPLE ? t->bytes : GGUF_SAMPLE;
+
+        ok = EVP_DigestUpdate(ctx, (const uint8_t *) t->data
+                                   + (t->bytes - n) / 2, n);
+    }
+    ok = ok && EVP_DigestFinal_ex(ctx, digest, NULL);
     EVP_MD_CTX_free(ctx);
     if (!ok)
         return DI_ENOMEM;
