@@ -169,7 +169,9 @@ struct ngx_http_deepinfer_engine_s {
     ngx_uint_t                     controls_max;
 
     unsigned                       ready:1;     /* handshake done */
-    unsigned                       complained:1; /* its absence is logged */
+
+    /* why it is absent, as it was logged last; empty: it is not */
+    char                           reason[sizeof(((di_err_t *) 0)->text)];
 };
 
 

@@ -157,7 +157,7 @@ ngx_http_deepinfer_engine_handshake(ngx_http_deepinfer_engine_t *engine)
     ngx_del_timer(&engine->timer);
 
     engine->ready = 1;
-    engine->complained = 0;
+    engine->reason[0] = '\0';
     engine->backoff = NGX_HTTP_DEEPINFER_BACKOFF;
 
     ngx_log_error(NGX_LOG_NOTICE, engine->log, 0,
@@ -175,8 +175,8 @@ ngx_http_deepinfer_engine_handshake(ngx_http_deepinfer_engine_t *engine)
 
 
 /*
- * The engine can't be used: end what it ran, come back later.  Its absence is
- * logged once, not at each attempt.
+ * The engine can't be used: end what it ran, come back later.  A reason is
+ * logged once, not at each attempt to connect.
  */
 
 void
@@ -187,8 +187,9 @@ ngx_http_deepinfer_engine_lost(ngx_http_deepinfer_engine_t *engine,
     ngx_connection_t          *c;
     ngx_http_deepinfer_ctx_t  *ctx;
 
-    if (!engine->complained) {
-        engine->complained = 1;
+    if (ngx_strcmp(engine->reason, reason) != 0) {
+        (void) ngx_cpystrn((u_char *) engine->reason, (u_char *) reason,
+                           sizeof(engine->reason));
 
         ngx_log_error(NGX_LOG_ERR, engine->log, 0,
                       "deepinfer: engine \"%V\" of pool \"%V\" is %s: %s",
