@@ -75,6 +75,26 @@ for my $name (sort keys %command) {
        "$name: has its contexts");
 }
 
+# Defaults that are plain values.
+my %default = (
+    deepinfer_ping        => $module =~ /conf->ping, prev->ping, (\d+)000\)/
+                             ? "$1s" : '',
+    deepinfer_buffer_size => $module =~ /prev->buffer_size, (\d+) \* 1024\)/
+                             ? "$1k" : '',
+    deepinfer_thread_pool => $module =~ /prev->thread_size, (\d+) \* 1024\)/
+                             ? "default $1k" : '',
+    deepinfer_ignore_client_abort
+                          => $module =~ /prev->ignore_client_abort, 0\)/
+                             ? 'off' : '',
+    queue                 => $module =~ /value\(pool->queue, (\d+)\)/
+                             ? $1 : '',
+);
+for my $name (sort keys %default) {
+    my ($said) = $section{$name} =~ /^\| Default \| `$name (.*);` \|$/m;
+
+    is($said, $default{$name}, "$name: the default is the module's");
+}
+
 # Messages of wrong values: what stands between quotes in the document's
 # tables of errors is in the sources.
 my $strings = text_of('ngx_deepinfer/*.c', 'tokenizer/*/*.c')
@@ -107,6 +127,14 @@ same('options of deepinfer-engine', \@options,
      [$engine =~ /^\| `--([\w-]+)(?: [^`]*)?` \|/mg]);
 same('options in the manual', [grep { $_ ne 'help' } @options],
      [grep { $_ ne 'help' } $man =~ /Fl Fl ([\w-]+)/g]);
+
+# A help text that ends in "; N" says the default.
+while ($options =~ /^    \{ "([\w-]+)", [^{}]*?"[^"]*; (\d+)" \},/mg) {
+    my ($name, $default) = ($1, $2);
+    my ($said) = $engine =~ /^\| `--$name(?: [^`]*)?` \| `?(\w+)/m;
+
+    is($said, $default, "--$name: the default is that of the help");
+}
 
 my @commands = $options =~ /\[DI_CMD_\w+\] = \{ "(\w+)"/g;
 same('commands', \@commands, [$engine =~ /^\| \[(\w+)\]\(#\1\) \|/mg]);
@@ -143,6 +171,7 @@ for my $code ($errors =~ /`([a-z_]+)`/g) {
 my $model = "$root/t/data/echo.gguf";
 DI::Engine::export_module();
 my $nginx = DI::Nginx->start(server => '');
+my $port = DI::Proc::free_port();
 
 # A fragment is taken for what it holds: parts of http {}, or of server {}.
 sub wrap {
@@ -168,8 +197,8 @@ sub wrap {
         ($http, $server) = (substr($fragment, 0, $at),
                             substr($fragment, $at));
     }
-    $http =~ s/server \{/server { listen 127.0.0.1:1;/g;
-    return "$pools$maps$http\n server {\n listen 127.0.0.1:1;\n"
+    $http =~ s/server \{/server { listen 127.0.0.1:$port;/g;
+    return "$pools$maps$http\n server {\n listen 127.0.0.1:$port;\n"
            . "server_name other;\n$server\n}\n";
 }
 

@@ -487,7 +487,7 @@ http {{
         one = {"model": "default", "max_tokens": 1,
                "messages": [{"role": "user", "content": "hello"}]}
         many = {"model": "default", "stream": True, "messages": [
-            {"role": "user", "content": '@@echo {"count": 1000}'}]}
+            {"role": "user", "content": '@@repeat 1000 hello'}]}
         try:
             base, base_cpu = measure("/ret", one, 1, 40000)
             r, r_cpu = measure(chat, one, 1, 40000)
