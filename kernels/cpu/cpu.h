@@ -238,7 +238,7 @@ struct di_cpu_op_s {
     size_t         n_parts;      /* used if plan is NULL                    */
     size_t         n_rows;       /* rows of the op                          */
     size_t         step;         /* rows or panels per part                 */
-    size_t         row_step;     /* matmul: rows per part                   */
+    size_t         ranges;       /* matmul: ranges of panels                */
     di_rows_t      rows;         /* rope_store, attention                   */
     union {
         di_cpu_norm_t   norm;

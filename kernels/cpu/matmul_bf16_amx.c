@@ -355,8 +355,8 @@ expand_min(uint8_t *min_tiles, const uint8_t *block, const format_t *f,
 #define PIECE_BLOCKS  24         /* blocks expanded at once for many rows   */
 #define PANELS_MAX    8          /* panels expanded at once                 */
 #define ROWS_MAX      256        /* rows whose sums are kept                */
-#define READ_AHEAD  2048         /* bytes of a panel fetched before use     */
 #define FEW_ROWS      16         /* up to here a block is expanded as used  */
+#define PREFETCH      8192       /* bytes ahead of what is expanded         */
 #define RING          8          /* blocks expanded ahead, and sums behind  */
 #define K_BLOCKS_MAX  (DI_CPU_K_MAX / DI_WBLOCK)
 #define MIN_UNITS_MAX (K_BLOCKS_MAX / 8)
@@ -475,7 +475,7 @@ expand_ahead(const job_t *j, ahead_t *e, const int shape)
     if (e->panel == j->p1 - j->p0)
         return;
     for (size_t i = 0; i < j->f.block_bytes; i += 64)
-        _mm_prefetch(e->block + READ_AHEAD + i, _MM_HINT_T0);
+        _mm_prefetch((const char *) e->block + PREFETCH + i, _MM_HINT_T1);
     expand_block(e->block, &j->t, s->tiles + e->turn % RING * 2048, shape);
     if (!IS_HALF(shape))
         expand_min(s->min_tiles[e->panel % PANELS_MAX], e->block, &j->f, e->b);

@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PART_BYTES   (24u << 10)  /* of weights, when rows are few          */
+#define PART_BYTES   (12u << 10)  /* of weights at least, when rows are few */
+#define PANELS_MIN   8            /* and when they are many                 */
 #define ROWS_CHUNK   256          /* rows whose activations stay in cache   */
 #define ROW_VALUES   4096         /* values of row-wise ops per part        */
 
@@ -120,20 +121,37 @@ di_cpu_silu_mul(di_stream_t *s, di_view_t y, di_view_t gu, size_t n_rows,
     di_cpu_launch(s, &op);
 }
 
-/* Parts are panel ranges of step panels, for each chunk of rows; a range may
- * cross from one part of the weight into the next.  Steps are even: kernels
- * may take two panels at a time. */
+/* Panel ranges, long ones first: a range is a 2n-th of what is left for n
+ * threads, at least step panels.  Long runs suit prefetching, short ones at
+ * the end let the threads finish together.  Returns where range i begins, the
+ * number of panels if there is none; *end is where it ends. */
+static size_t
+range_begin(const di_cpu_op_t *op, size_t i, size_t *end)
+{
+    size_t n = op->u.matmul.w->n_panels, at = 0, step;
+
+    for (;;) {
+        step = (n - at) / (2 * di_cpu_pool_threads(op->dev->pool));
+        step = (step < op->step ? op->step : step) + 1;
+        step &= ~(size_t) 1;     /* kernels may take two at a time          */
+        if (step > n - at)
+            step = n - at;
+        *end = at + step;
+        if (i-- == 0 || at == n)
+            return at;
+        at += step;
+    }
+}
+
+/* Parts are panel ranges for each chunk of rows; a range may cross from one
+ * part of the weight into the next. */
 static void
 matmul_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
 {
-    const di_weight_t *w = op->u.matmul.w;
-    size_t ranges = (w->n_panels + op->step - 1) / op->step;
-    size_t p0 = i % ranges * op->step;
-    size_t p1 = min_size(w->n_panels, p0 + op->step);
-    size_t r0 = i / ranges * op->row_step;
-    size_t r1 = min_size(op->n_rows, r0 + op->row_step);
-    const di_cpu_wpart_t *part = w->parts;
-    size_t end;
+    size_t p1, p0 = range_begin(op, i % op->ranges, &p1), end;
+    size_t r0 = i / op->ranges * ROWS_CHUNK;
+    size_t r1 = min_size(op->n_rows, r0 + ROWS_CHUNK);
+    const di_cpu_wpart_t *part = op->u.matmul.w->parts;
 
     while (p0 < p1) {
         while (p0 >= part->first_panel + part->n_panels)
@@ -151,25 +169,28 @@ di_cpu_matmul(di_stream_t *s, di_view_t out, di_view_t act,
               const di_weight_t *w, di_view_t bias, size_t n_rows)
 {
     di_cpu_op_t op = { .run = matmul_run, .n_rows = n_rows };
-    size_t panel_bytes = w->bytes / w->n_panels + 1;
-    size_t row_tiles = (n_rows + DI_CPU_ROW_TILE - 1) / DI_CPU_ROW_TILE;
-    size_t ranges, chunks;
+    size_t tiles = (min_size(n_rows, ROWS_CHUNK) + DI_CPU_ROW_TILE - 1)
+                   / DI_CPU_ROW_TILE;
+    size_t chunks = (n_rows + ROWS_CHUNK - 1) / ROWS_CHUNK, end;
 
-    op.row_step = ROWS_CHUNK;
-    op.step = (PART_BYTES / (panel_bytes * row_tiles) + 2) & ~(size_t) 1;
-    do {
-        ranges = (w->n_panels + op.step - 1) / op.step;
-        chunks = (n_rows + op.row_step - 1) / op.row_step;
-        op.n_parts = ranges * chunks;
-        op.step *= 2;
-    } while (op.n_parts > DI_CPU_PARTS_MAX);
-    op.step /= 2;
-
+    op.dev = di_cpu_stream_dev(s);
     op.u.matmul.out = at(out);
     op.u.matmul.act = at(act);
-    op.u.matmul.act_stride = di_cpu_stream_dev(s)->kern->act_bytes(w->k);
+    op.u.matmul.act_stride = op.dev->kern->act_bytes(w->k);
     op.u.matmul.w = w;
     op.u.matmul.bias = at(bias);
+
+    op.step = PART_BYTES / ((w->bytes / w->n_panels + 1) * tiles) + 1;
+    if (tiles > 1 && op.step < PANELS_MIN)
+        op.step = PANELS_MIN;
+    do {
+        op.ranges = 0;
+        while (range_begin(&op, op.ranges, &end) < w->n_panels)
+            op.ranges++;
+        op.step *= 2;
+    } while (op.ranges * chunks > DI_CPU_PARTS_MAX);
+    op.step /= 2;
+    op.n_parts = op.ranges * chunks;
     di_cpu_launch(s, &op);
 }
 
