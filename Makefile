@@ -202,6 +202,7 @@ AVX512        := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq \
                  -mavx512vnni -mavx512vbmi
 AMX           := $(AVX512) -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16
 $(BUILD)/obj/kernels/%_avx2.o:   VEC := $(AVX2)
+$(BUILD)/obj/kernels/%_avxvnni.o: VEC := $(AVX2) -mavxvnni
 $(BUILD)/obj/kernels/%_avx512.o: VEC := $(AVX512)
 $(BUILD)/obj/kernels/%_amx.o:    VEC := $(AMX)
 

@@ -87,7 +87,8 @@ void di_dequantise(di_wtype_t type, const void *src, size_t n, float *dst);
 
 typedef struct {
     di_arith_t  arith;
-    const char *ops;             /* NULL = best, or ref|avx2|avx512|amx     */
+    const char *ops;             /* NULL = best, or ref, avx2, avxvnni,
+                                  * avx512, amx                             */
     uint32_t    n_threads;       /* the caller's thread counts as one       */
     bool        pin;             /* pin thread i to the i-th allowed cpu    */
     uint32_t    spin_us;         /* spin at a barrier before sleeping       */

@@ -21,7 +21,7 @@
 
 typedef struct {
     di_arith_t  arith;           /* DI_ARITH_F32: --exact                   */
-    const char *ops;             /* NULL or ref|avx2|avx512|amx             */
+    const char *ops;             /* NULL (best) or as in di_dev_conf_t      */
     uint32_t    n_threads;
     bool        pin;
     uint32_t    max_model_len;   /* 0 = the model's own                     */

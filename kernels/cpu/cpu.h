@@ -195,6 +195,8 @@ extern const di_cpu_kern_t di_cpu_bf16_ref;
 extern const di_cpu_kern_t di_cpu_q8_ref;
 extern const di_cpu_kern_t di_cpu_bf16_amx;
 extern const di_cpu_kern_t di_cpu_q8_avx512;
+extern const di_cpu_kern_t di_cpu_q8_avxvnni;
+extern const di_cpu_kern_t di_cpu_q8_avx2;
 
 /* -- pool ------------------------------------------------------------------ */
 

@@ -187,6 +187,8 @@ kv_block_bytes(const di_dev_t *dev, const di_kv_geom_t *geom)
 const di_cpu_kern_t *const di_cpu_kerns[] = {
     &di_cpu_bf16_amx,
     &di_cpu_q8_avx512,
+    &di_cpu_q8_avxvnni,
+    &di_cpu_q8_avx2,
     &di_cpu_q8_ref,
     &di_cpu_bf16_ref,
     &di_cpu_f32_avx512,

@@ -7,6 +7,28 @@
 
 #include "q8.h"
 
+#include <cpuid.h>
+
+/* FMA and F16C came with or before AVX2, but are bits of their own. */
+static bool
+usable_avx2(void)
+{
+    unsigned a, b, c, d;
+
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")
+           && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+/* AVX-VNNI has registers of 256 bits and no need of AVX-512. */
+static bool
+usable_avxvnni(void)
+{
+    unsigned a, b, c, d;
+
+    return usable_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d)
+           && (a & 1u << 4);
+}
+
 static bool
 usable_avx512(void)
 {
@@ -24,7 +46,8 @@ act_bytes(size_t k)
     return di_q8_act_bytes(k);
 }
 
-#define Q8_KERN(isa)                                                        \
+/* An instruction set's product, with the rows of one that it includes. */
+#define Q8_KERN(isa, rows)                                                  \
                                                                             \
 const di_cpu_kern_t di_cpu_q8_##isa = {                                     \
     .name = "q8-" #isa,                                                     \
@@ -35,12 +58,14 @@ const di_cpu_kern_t di_cpu_q8_##isa = {                                     \
     .act_bytes = act_bytes,                                                 \
     .panel_bytes = di_q8_panel_bytes,                                       \
     .pack = di_q8_pack,                                                     \
-    .norm = di_q8_norm_##isa,                                               \
-    .silu_mul = di_q8_silu_mul_##isa,                                       \
-    .rope_store = di_q8_rope_store_##isa,                                   \
+    .norm = di_q8_norm_##rows,                                              \
+    .silu_mul = di_q8_silu_mul_##rows,                                      \
+    .rope_store = di_q8_rope_store_##rows,                                  \
     .matmul = di_q8_matmul_##isa,                                           \
-    .attention = di_q8_attention_##isa,                                     \
-    .kv_copy = di_q8_kv_copy_##isa,                                         \
+    .attention = di_q8_attention_##rows,                                    \
+    .kv_copy = di_q8_kv_copy_##rows,                                        \
 };
 
-Q8_KERN(avx512)
+Q8_KERN(avx512, avx512)
+Q8_KERN(avxvnni, avx2)
+Q8_KERN(avx2, avx2)

@@ -370,10 +370,9 @@ di_bytes16(di_i16_t x)
     __m256i v = _mm256_unpacklo_epi32(_mm256_shuffle_epi8(x.a, pick),
                                       _mm256_shuffle_epi8(x.b, pick));
 
-    /* Fours of a, b (lanes 0 to 3), then of a, b (lanes 4 to 7). */
-    return _mm_shuffle_epi32(
-        _mm_unpacklo_epi32(_mm256_castsi256_si128(v),
-                           _mm256_extracti128_si256(v, 1)), 0xd8);
+    /* a's lanes 0 to 3, b's, ...; then a's lanes 4 to 7, b's, ... */
+    return _mm_unpacklo_epi32(_mm256_castsi256_si128(v),
+                              _mm256_extracti128_si256(v, 1));
 }
 
 #endif

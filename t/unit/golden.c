@@ -69,7 +69,8 @@ static const row_t rows[] = {
     { "q8", DI_ARITH_Q8, 0.10, 0.47, 0.67, 0.8 },
 };
 
-static const char *const paths[] = { "ref", "avx2", "avx512", "amx" };
+static const char *const paths[] = { "ref", "avx2", "avxvnni", "avx512",
+                                     "amx" };
 
 static case_t cases[CASES_MAX];
 static size_t n_cases;

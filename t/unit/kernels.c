@@ -1240,15 +1240,85 @@ test_variant(side_t *ref, side_t *side, side_t *alt)
     test_attention(ref, side, alt, 6, 2, 64, longs, 2);
 }
 
+/* Everything of two vector variants of Q8 has the same bits. */
+static void
+test_agree(side_t *a, side_t *b)
+{
+    enum { N = 9, K = 192, LEN = 300 };
+    static const uint32_t len[] = { LEN }, zero[8];
+    size_t stride = ops->act_bytes(a->dev, K), kv_bytes;
+    side_t *sides[2] = { a, b };
+    uint8_t *y[2];
+    float *x[2];
+    void *host[2];
+    di_view_t kv[2];
+    rowcase_t rows;
+    kvcase_t c;
+
+    rowcase_fill(&rows, N, K);
+    kvcase_fill(&c, 3, 1, 64, len, 1);
+    kv_bytes = c.n_blocks * ops->kv_block_bytes(a->dev, &c.geom);
+    for (size_t i = 0; i < 2; i++) {
+        y[i] = calloc(LEN, 2 * stride);
+        x[i] = malloc(LEN * c.width * sizeof(float));
+        CHECK(y[i] && x[i]);
+        run_norm(sides[i], &rows, 0, N, x[i], y[i]);
+        run_silu(sides[i], &rows, 0, N, y[i] + N * stride);
+    }
+    for (size_t r = 0; r < 2 * N; r++)
+        check_same(b, "rows, other variant", y[0] + r * stride,
+                   y[1] + r * stride, act_used(a->arith, K));
+
+    for (size_t i = 0; i < 2; i++) {
+        kv[i] = buf(sides[i], kv_bytes, &host[i]);
+        run_kv(sides[i], &c, kv[i], zero, len, x[i], y[i]);
+    }
+    check_same(b, "rotated q, other variant", x[0], x[1],
+               LEN * c.width * sizeof(float));
+    check_same(b, "KV cache, other variant", host[0], host[1], kv_bytes);
+    for (size_t r = 0; r < LEN; r++)
+        check_same(b, "attention, other variant", y[0] + r * stride,
+                   y[1] + r * stride, act_used(a->arith, K));
+
+    for (size_t i = 0; i < 2; i++) {
+        ops->buf_free(sides[i]->dev, kv[i].buf);
+        free(y[i]);
+        free(x[i]);
+    }
+    rowcase_free(&rows);
+    kvcase_free(&c);
+}
+
+/* Each vector variant of Q8 that runs here against the first such. */
+static void
+test_q8_agree(void)
+{
+    static const char *const names[] = { "avx2", "avxvnni", "avx512" };
+    side_t first, other;
+    size_t n = 0;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (!side_open(n ? &other : &first, DI_ARITH_Q8, names[i], 2, NULL))
+            continue;
+        if (n++ > 0) {
+            test_agree(&first, &other);
+            side_close(&other);
+        }
+    }
+    if (n > 0)
+        side_close(&first);
+}
+
 int
 main(int argc, char **argv)
 {
-    static const char *const names[] = { "ref", "avx2", "avx512", "amx" };
+    static const char *const names[] = { "ref", "avx2", "avxvnni", "avx512",
+                                        "amx" };
     static const struct { di_arith_t arith; const char *name; } ariths[] = {
         { DI_ARITH_F32, "f32" }, { DI_ARITH_BF16, "bf16" },
         { DI_ARITH_Q8, "q8" },
     };
-    const char *only = argc > 1 ? argv[1] : NULL;  /* "bf16-amx"            */
+    const char *only = argc > 1 ? argv[1] : NULL;  /* "bf16-amx", "agree" */
     char name[32];
 
     ops = di_ops_cpu();
@@ -1260,7 +1330,7 @@ main(int argc, char **argv)
         test_stream(n);
 
     for (size_t a = 0; a < 3; a++) {
-        for (size_t i = 0; i < 4; i++) {
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
             side_t ref, side, alt;
             di_err_t err = { 0 };
 
@@ -1280,5 +1350,7 @@ main(int argc, char **argv)
             side_close(&alt);
         }
     }
+    if (only == NULL || strcmp(only, "agree") == 0)
+        test_q8_agree();
     return check_done("kernels");
 }
