@@ -150,11 +150,13 @@ struct ngx_http_deepinfer_engine_s {
     ngx_connection_t              *socket;      /* its end is a death notice */
     ngx_connection_t              *bell;        /* eventfd: events have come */
 
-    ngx_event_t                    timer;       /* reconnect or handshake */
+    ngx_event_t                    timer;       /* reconnect, handshake, or
+                                                   does it still live? */
     ngx_event_t                    flush;       /* posted: publish a batch */
     ngx_event_t                    retry;       /* the ring was full */
     ngx_msec_t                     backoff;     /* before the next connect */
     uint64_t                       now;         /* when events were taken */
+    uint64_t                       seen;        /* its last sign of life */
 
     ngx_queue_t                    requests;    /* submitted, by ctx->queue */
     ngx_queue_t                    dirty;       /* to be written */
@@ -182,6 +184,7 @@ struct ngx_http_deepinfer_pool_s {
     ngx_array_t                    engines;     /* of engine_t */
     ngx_array_t                    aliases;     /* of ngx_str_t */
     ngx_int_t                      queue;       /* bound of waiting requests */
+    ngx_msec_t                     engine_timeout; /* of one that hangs */
     ngx_http_deepinfer_main_conf_t *main;
 
     di_vocab_t                    *vocab;
@@ -313,6 +316,8 @@ char *ngx_http_deepinfer_pool_dialect(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_deepinfer_pool_queue(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+char *ngx_http_deepinfer_pool_engine_timeout(ngx_conf_t *cf,
+    ngx_command_t *cmd, void *conf);
 ngx_http_deepinfer_pool_t *ngx_http_deepinfer_find_pool(
     ngx_http_deepinfer_main_conf_t *mcf, ngx_str_t *name);
 ngx_uint_t ngx_http_deepinfer_pool_answers(ngx_http_deepinfer_pool_t *pool,
@@ -341,6 +346,8 @@ void ngx_http_deepinfer_engine_flush_handler(ngx_event_t *ev);
 void ngx_http_deepinfer_engine_retry_handler(ngx_event_t *ev);
 ngx_uint_t ngx_http_deepinfer_engine_status(
     ngx_http_deepinfer_engine_t *engine, di_ipc_status_t *status);
+ngx_msec_t ngx_http_deepinfer_engine_silence(
+    ngx_http_deepinfer_engine_t *engine);
 
 /* ngx_http_deepinfer_dispatch.c */
 

@@ -342,8 +342,32 @@ ngx_uint_t
 ngx_http_deepinfer_engine_status(ngx_http_deepinfer_engine_t *engine,
     di_ipc_status_t *status)
 {
-    return engine->ready
-           && di_ipc_client_status(engine->client, status) == DI_OK;
+    if (!engine->ready
+        || di_ipc_client_status(engine->client, status) != DI_OK)
+    {
+        return 0;
+    }
+
+    engine->seen = ngx_max(engine->seen, status->updated_us);
+
+    return 1;
+}
+
+
+/*
+ * For how long an engine gave no sign of life, in milliseconds, when its
+ * status was last asked for: it writes that once a step or every 100 ms.
+ */
+
+ngx_msec_t
+ngx_http_deepinfer_engine_silence(ngx_http_deepinfer_engine_t *engine)
+{
+    uint64_t  now;
+
+    now = ngx_http_deepinfer_now();
+
+    return (now > engine->seen) ? (ngx_msec_t) ((now - engine->seen) / 1000)
+                                : 0;
 }
 
 

@@ -3,7 +3,9 @@
  * ngx_http_deepinfer_dispatch.c - which engine takes a request.
  *
  * The least loaded connected engine does: what its status page says of all
- * workers, and this worker's requests that the page can't show yet.  A request
+ * workers, and this worker's requests that the page can't show yet.  One that
+ * seems to hang is taken only if there is no other: its page would show the
+ * same low load for ever.  A request
  * waits in pool->waiting, in order, only while an engine's handshake is under
  * way (a worker that has just started) or its ring is full; in all other cases
  * it is submitted or answered at once.
@@ -15,6 +17,8 @@
 
 #define NGX_HTTP_DEEPINFER_RETRY_AFTER      1   /* seconds */
 #define NGX_HTTP_DEEPINFER_RETRY_AFTER_MAX  60
+
+#define NGX_HTTP_DEEPINFER_SILENCE          2000 /* ms, then it seems to hang */
 
 
 /* What a look at all engines of a pool found. */
@@ -220,6 +224,12 @@ ngx_http_deepinfer_choose(ngx_http_deepinfer_ctx_t *ctx,
         choice->rate += status.prefill_rate;
 
         load = (uint64_t) status.running + status.waiting + engine->unstarted;
+
+        if (ngx_http_deepinfer_engine_silence(engine)
+            > NGX_HTTP_DEEPINFER_SILENCE)
+        {
+            load |= 1ULL << 63;
+        }
 
         if (choice->engine == NULL || load < best) {
             choice->engine = engine;

@@ -3,7 +3,8 @@
  * ngx_http_deepinfer_engine.c - a worker's connection to one engine.
  *
  * States: absent (client is NULL, the timer waits for the next connect),
- * connecting (client, but not ready; the timer limits the handshake), ready.
+ * connecting (client, but not ready; the timer limits the handshake), ready
+ * (the timer looks whether the engine still lives).
  * Connecting never blocks.  Two descriptors of the client are watched: the
  * socket, whose end is the engine's death notice, and the eventfd, the bell
  * that announces events.  Both are nginx connections with "channel" set, so
@@ -154,9 +155,10 @@ ngx_http_deepinfer_engine_handshake(ngx_http_deepinfer_engine_t *engine)
 
     engine->bell->idle = 1;
 
-    ngx_del_timer(&engine->timer);
+    ngx_add_timer(&engine->timer, engine->pool->engine_timeout / 4);
 
     engine->ready = 1;
+    engine->seen = ngx_http_deepinfer_now();
     engine->reason[0] = '\0';
     engine->backoff = NGX_HTTP_DEEPINFER_BACKOFF;
 
@@ -327,16 +329,31 @@ ngx_http_deepinfer_unwatch(ngx_connection_t **cp)
 static void
 ngx_http_deepinfer_engine_timer_handler(ngx_event_t *ev)
 {
+    di_ipc_status_t               status;
     ngx_http_deepinfer_engine_t  *engine;
 
     engine = ev->data;
 
-    if (engine->client) {
+    if (engine->client == NULL) {
+        ngx_http_deepinfer_engine_connect(engine);
+        return;
+    }
+
+    if (!engine->ready) {
         ngx_http_deepinfer_engine_lost(engine, "handshake timed out");
         return;
     }
 
-    ngx_http_deepinfer_engine_connect(engine);
+    (void) ngx_http_deepinfer_engine_status(engine, &status);
+
+    if (ngx_http_deepinfer_engine_silence(engine)
+        > engine->pool->engine_timeout)
+    {
+        ngx_http_deepinfer_engine_lost(engine, "it hangs");
+        return;
+    }
+
+    ngx_add_timer(&engine->timer, engine->pool->engine_timeout / 4);
 }
 
 

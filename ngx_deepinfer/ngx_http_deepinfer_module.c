@@ -71,6 +71,13 @@ static ngx_command_t  ngx_http_deepinfer_commands[] = {
       0,
       NULL },
 
+    { ngx_string("engine_timeout"),
+      NGX_HTTP_DEEPINFER_POOL_CONF|NGX_CONF_TAKE1,
+      ngx_http_deepinfer_pool_engine_timeout,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("dialect"),
       NGX_HTTP_DEEPINFER_POOL_CONF|NGX_CONF_TAKE1,
       ngx_http_deepinfer_pool_dialect,

@@ -48,6 +48,7 @@ ngx_http_deepinfer_pool(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     pool->name = value[1];
     pool->main = mcf;
     pool->queue = NGX_CONF_UNSET;
+    pool->engine_timeout = NGX_CONF_UNSET_MSEC;
 
     if (ngx_array_init(&pool->engines, cf->pool, 4,
                        sizeof(ngx_http_deepinfer_engine_t))
@@ -110,6 +111,7 @@ ngx_http_deepinfer_pool_end(ngx_conf_t *cf, ngx_http_deepinfer_pool_t *pool)
     }
 
     ngx_conf_init_value(pool->queue, 1024);
+    ngx_conf_init_msec_value(pool->engine_timeout, 120000);
 
     engine = pool->engines.elts;
 
@@ -351,6 +353,38 @@ ngx_http_deepinfer_pool_queue(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
                            "invalid value \"%V\" in \"queue\"", &value[1]);
         return NGX_CONF_ERROR;
     }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_deepinfer_pool_engine_timeout(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_deepinfer_main_conf_t *mcf = conf;
+
+    ngx_int_t                   timeout;
+    ngx_str_t                  *value;
+    ngx_http_deepinfer_pool_t  *pool;
+
+    pool = mcf->current;
+    value = cf->args->elts;
+
+    if (pool->engine_timeout != NGX_CONF_UNSET_MSEC) {
+        return "is duplicate";
+    }
+
+    timeout = ngx_parse_time(&value[1], 0);
+
+    if (timeout < 1000) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid value \"%V\" in \"engine_timeout\", it "
+                           "must be a time of at least 1s", &value[1]);
+        return NGX_CONF_ERROR;
+    }
+
+    pool->engine_timeout = timeout;
 
     return NGX_CONF_OK;
 }

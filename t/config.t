@@ -75,6 +75,15 @@ my @bad = (
      'invalid value "0" in "queue"'],
     ['a queue of letters', pool("model $model; $engine queue many;"), '',
      'invalid value "many" in "queue"'],
+    ['an engine_timeout too short',
+     pool("model $model; $engine engine_timeout 999ms;"), '',
+     'invalid value "999ms" in "engine_timeout"'],
+    ['an engine_timeout that is none',
+     pool("model $model; $engine engine_timeout soon;"), '',
+     'invalid value "soon" in "engine_timeout"'],
+    ['two of them',
+     pool("model $model; $engine engine_timeout 1s; engine_timeout 1s;"), '',
+     '"engine_timeout" directive is duplicate'],
     ['an unknown directive in a pool', pool("model $model; $engine gpu 1;"),
      '', 'unknown directive "gpu"'],
     ['a pool\'s directive elsewhere', 'queue 5;', '',
@@ -114,6 +123,7 @@ my ($status, $output) = try_conf(<<"END", <<'END2');
         alias a b;
         include $root/extra.conf;
         queue 10;
+        engine_timeout 30s;
         dialect chatml;
     }
     deepinfer_ping 10s;

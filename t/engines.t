@@ -6,7 +6,7 @@ use strict;
 use warnings;
 
 use DI::Client qw(encode_json http_get http_post stream_text);
-use DI::Engine qw(echo);
+use DI::Engine qw(echo echo);
 use DI::Nginx;
 use DI::Proc;
 use Socket;
@@ -26,12 +26,19 @@ my $nginx = DI::Nginx->start(workers => 2, http => <<"END", server => <<"END2");
         model  $ENV{TEST_NGINX_DEEPINFER_MODEL};
         engine unix:$path;
     }
+    deepinfer_pool pair {
+        model  $ENV{TEST_NGINX_DEEPINFER_MODEL};
+        engine unix:$path;
+        engine unix:@{[DI::Engine->nth(2)->socket_path]};
+        engine_timeout 4s;
+    }
     deepinfer_pool strange {
         model  $ENV{TEST_NGINX_DEEPINFER_MODEL};
         engine unix:$strange;
     }
 END
         location = $chat { deepinfer_pass echo; }
+        location = /pair { deepinfer_pass pair; }
         location = /strange { deepinfer_pass strange; }
         location = /metrics { deepinfer_api metrics; }
 END2
@@ -198,6 +205,35 @@ cmp_ok(time - $start, '<', 8, 'in time');
 $engine->signal('CONT');
 is(stream_text(0, $client->read_events), 'hello', 'it goes on, in old workers');
 serves('and serves new ones');
+
+# one of two is stopped: who is there already waits for it for a while, who
+# comes later doesn't, and at last it counts as dead
+sub pair {
+    my ($script, @more) = @_;
+    my $c = DI::Client->connect(port => $port);
+
+    $c->request('POST', '/pair', script($script, @more) =~ s/"echo"/"pair"/r);
+    return $c;
+}
+
+my @before = map { pair("\@\@first 2000\n\@\@say moved") } 1 .. 8;
+my $begun = pair("\@\@every 20\n\@\@repeat 100000 hello",
+                 stream => JSON::PP::true);
+$begun->read_event;
+$begun->read_event;
+sleep(0.2);
+$engine->signal('STOP');
+sleep(2.5);
+$start = time;
+is(scalar(grep { pair('hello')->response->{status} == 200 } 1 .. 20), 20,
+   'an engine that seems to hang gets no new requests');
+cmp_ok(time - $start, '<', 2, 'so they are served at once');
+is(scalar(grep { $_->response(10)->{body} =~ /moved/ } @before), 8,
+   'after engine_timeout its requests move to the other one');
+ok($nginx->wait_log(qr/is lost: it hangs/), 'and the log says so');
+$_->close for $begun, @before;
+$engine->signal('CONT');
+serves('when it goes on it serves again');
 
 # ---------------------------------------------------------- nothing is left --
 

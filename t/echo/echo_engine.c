@@ -32,6 +32,7 @@
 #include "echo.h"
 
 #define MESSAGES_MAX 1024        /* taken between two steps                 */
+#define STATUS_US    100000u     /* between status pages when idle          */
 #define BLOCKS_TOTAL (1u << 20)  /* KV blocks told by the status page       */
 
 uint64_t
@@ -191,17 +192,18 @@ loop(echo_t *e, int signals)
 
         sent = echo_step(e, &due);
 
-        if (e->status_changed)
+        now = echo_now_us();
+        if (e->status_changed || now - e->status.updated_us >= STATUS_US)
             publish_status(e);
         if (e->log != NULL)
             (void) fflush(e->log);
         if (e->draining > 1 || (e->draining && e->first == NULL))
             return;
 
-        timeout = 100000;
+        timeout = STATUS_US;
         if (sent) {
             timeout = 0;
-        } else if (due != UINT64_MAX) {
+        } else if (due < now + STATUS_US) {
             now = echo_now_us();
             timeout = due > now ? (int64_t) (due - now) : 0;
         }
