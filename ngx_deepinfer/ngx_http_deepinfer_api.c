@@ -145,23 +145,27 @@ ngx_http_deepinfer_model_id(ngx_http_request_t *r, ngx_str_t *id)
 {
     u_char  *p, *last;
 
+    p = r->uri.data;
     last = r->uri.data + r->uri.len;
 
-    p = ngx_strlcasestrn(r->uri.data, last, (u_char *) "/models",
-                         sizeof("/models") - 2);
+    do {
+        p = ngx_strlcasestrn(p, last, (u_char *) "/models",
+                             sizeof("/models") - 2);
 
-    if (p == NULL) {
-        return 0;
-    }
+        if (p == NULL) {
+            return 0;
+        }
 
-    p += sizeof("/models") - 1;
+        p += sizeof("/models") - 1;
 
-    if (p < last && *p == '/') {
-        p++;
-    }
+        if (p == last) {
+            return 0;
+        }
 
-    id->data = p;
-    id->len = last - p;
+    } while (*p != '/');
+
+    id->data = p + 1;
+    id->len = last - id->data;
 
     return id->len != 0;
 }

@@ -173,7 +173,14 @@ ngx_http_deepinfer_stream_handler(ngx_http_request_t *r)
 
     c = r->connection;
     wev = c->write;
-    ctx = ngx_http_deepinfer_get_ctx(r);
+    ctx = ngx_http_get_module_ctx(r, ngx_http_deepinfer_module);
+
+    if (ctx == NULL) {
+        ngx_log_error(NGX_LOG_ALERT, c->log, 0,
+                      "deepinfer: a stream without its context");
+        ngx_http_finalize_request(r, NGX_ERROR);
+        return;
+    }
 
     if (wev->timedout) {
         ngx_log_error(NGX_LOG_INFO, c->log, NGX_ETIMEDOUT,

@@ -78,12 +78,14 @@ qr/^\{"object":"list","data":\[\{"id":"echo",$rest\},\{"id":"default",$rest\},\{
 
 === TEST 2: one model, an alias with a slash, none
 --- request eval
-["GET /v1/models/echo", "GET /v1/models/org/name", "GET /v1/models/other"]
+["GET /v1/models/echo", "GET /v1/models/org/name", "GET /v1/models/other",
+ "GET /v1/modelsecho", "GET /v1/models-old/v1/models/echo"]
 --- error_code eval
-[200, 200, 404]
+[200, 200, 404, 200, 200]
 --- response_body_like eval
 ['^\{"id":"echo","object":"model",', '^\{"id":"org/name","object":"model",',
- '^\{"error":\{"message":"The model `other` does not exist\.",.*"code":"model_not_found"\}\}$']
+ '^\{"error":\{"message":"The model `other` does not exist\.",.*"code":"model_not_found"\}\}$',
+ '^\{"object":"list"', '^\{"id":"echo","object":"model",']
 
 
 
