@@ -167,16 +167,16 @@ units: $(ECHO) $(addprefix $(BUILD)/unit/,$(UNITS))
 	@t/unit.sh $(filter $(BUILD)/unit/%,$^)
 
 asan:
-	@$(submake) units BUILD=build-asan OPT=-O1 \
+	@$(submake) -j$(JOBS) units BUILD=build-asan OPT=-O1 \
 	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all \
 	    -fno-omit-frame-pointer'
 
 tsan:
-	@$(submake) units BUILD=build-tsan OPT=-O1 UNITS='$(TSAN_UNITS)' \
+	@$(submake) -j$(JOBS) units BUILD=build-tsan OPT=-O1 UNITS='$(TSAN_UNITS)' \
 	    SAN='-fsanitize=thread'
 
 fuzz: deps-check
-	@$(submake) fuzz-run BUILD=build-fuzz CC=$(CLANG) OPT=-O1 \
+	@$(submake) -j$(JOBS) fuzz-run BUILD=build-fuzz CC=$(CLANG) OPT=-O1 \
 	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all'
 
 .PHONY: fuzz-run
@@ -233,7 +233,8 @@ $(BUILD)/unit/%: $(BUILD)/obj/t/unit/%.o $(LIB_OBJ)
 $(BUILD)/bench/%: $(BUILD)/obj/t/bench/%.o $(LIB_OBJ)
 	$(call link)
 
-$(BUILD)/fuzz/%: $(BUILD)/obj/t/fuzz/%.o $(LIB_OBJ)
+# Foreign bytes come in through the codec and the channel.
+$(BUILD)/fuzz/%: $(BUILD)/obj/t/fuzz/%.o $(TOK_OBJ) $(IPC_OBJ)
 	$(call link,-fsanitize=fuzzer)
 
 .SECONDARY:
