@@ -263,6 +263,7 @@ $(NGX)/Makefile: config
 	@echo '$(NGX_STAMP)' > $(NGX)/stamp
 
 # nginx's makefile writes a compiler line as two: the second is the source.
+# "install" makes a new file: a running nginx has the old one mapped.
 $(MODULE): $(NGX)/Makefile $(MODULE_SRC)
 	@set -o pipefail; here=$$PWD; \
 	$(MAKE) --no-print-directory -C $(NGINX_SRC) \
@@ -272,7 +273,7 @@ $(MODULE): $(NGX)/Makefile $(MODULE_SRC)
 	        -e '/\(error\|warning\|note\):/p' -e '/\*\*\*/p'; \
 	fi
 	$(call say,LINK,$@)
-	@cp $(NGX)/$(notdir $@) $@
+	@install -m 755 $(NGX)/$(notdir $@) $@
 
 # -------------------------------------------------------------- install --
 
