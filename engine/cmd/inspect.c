@@ -28,6 +28,7 @@ typedef struct {
     types_t                types;
     uint64_t               kv_token_bytes;
     uint64_t               kv_min_bytes;     /* one longest sequence        */
+    uint64_t               least_bytes;      /* weights, step, that one     */
     uint64_t               total_bytes;      /* with the whole KV cache     */
 } report_t;
 
@@ -48,7 +49,9 @@ fill_report(report_t *r, const di_model_info_t *info, const di_gguf_t *gguf)
     r->kv_token_bytes = info->kv_block_bytes / DI_KV_BLOCK_TOKENS;
     r->kv_min_bytes = (info->max_model_len + DI_KV_BLOCK_TOKENS - 1)
                       / DI_KV_BLOCK_TOKENS * info->kv_block_bytes;
-    r->total_bytes = info->weights_bytes + info->step_bytes
+    r->least_bytes = info->memory_bytes + info->step_bytes
+                     + r->kv_min_bytes;
+    r->total_bytes = info->memory_bytes + info->step_bytes
                      + info->kv_blocks * info->kv_block_bytes;
 }
 
@@ -101,8 +104,8 @@ print_text(const report_t *r, bool tensors)
     }
     (void) printf("arithmetic      %s, %u threads\n", i->arith,
                   i->n_threads);
-    (void) printf("weights         %.1f MiB in memory, read per step\n",
-                  mib(i->weights_bytes));
+    (void) printf("weights         %.1f MiB in memory, %.1f MiB read per "
+                  "step\n", mib(i->memory_bytes), mib(i->weights_bytes));
     (void) printf("KV cache        %" PRIu64 " bytes a token, %.1f MiB for "
                   "one longest sequence\n", r->kv_token_bytes,
                   mib(r->kv_min_bytes));
@@ -111,7 +114,9 @@ print_text(const report_t *r, bool tensors)
                   (uint64_t) i->kv_blocks * DI_KV_BLOCK_TOKENS);
     (void) printf("step            %.1f MiB of activations and logits\n",
                   mib(i->step_bytes));
-    (void) printf("memory needed   %.1f MiB\n", mib(r->total_bytes));
+    (void) printf("memory needed   %.1f MiB with one longest sequence, %.1f "
+                  "MiB with all KV memory\n", mib(r->least_bytes),
+                  mib(r->total_bytes));
 
     for (uint64_t k = 0; tensors && k < di_gguf_n_tensors(r->gguf); k++) {
         const di_gguf_tensor_t *t = di_gguf_tensor(r->gguf, k);
@@ -158,7 +163,7 @@ report_json(const report_t *r, bool tensors)
                                        integer(r->types.bytes[t]));
     }
     o = json_pack("{s:s, s:s, s:s, s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:i,"
-                  " s:i, s:i, s:o, s:s, s:i, s:o, s:o, s:o, s:o, s:o}",
+                  " s:i, s:i, s:o, s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o}",
                   "name", i->name, "architecture", i->family,
                   "fingerprint", hex, "parameters", integer(i->params),
                   "layers", (int) i->n_layers, "dim", (int) i->dim,
@@ -173,6 +178,7 @@ report_json(const report_t *r, bool tensors)
                   "kv_bytes_per_token", integer(r->kv_token_bytes),
                   "kv_bytes", integer(i->kv_blocks * i->kv_block_bytes),
                   "step_bytes", integer(i->step_bytes),
+                  "memory_bytes_min", integer(r->least_bytes),
                   "memory_bytes", integer(r->total_bytes));
     if (o == NULL || !tensors)
         return o;

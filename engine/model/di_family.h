@@ -38,7 +38,7 @@ typedef struct {
     int (*read)(di_model_t *m, di_load_t *load);
 
     /* Open weights and scratch on m->dev; adds to info.params,
-     * .weights_bytes and .step_bytes. */
+     * .weights_bytes, .memory_bytes and .step_bytes. */
     int (*upload)(di_model_t *m, di_err_t *err);
 
     /* Launch a step on m->stream.  Allocates nothing. */

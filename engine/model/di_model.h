@@ -51,6 +51,7 @@ typedef struct {
     uint32_t n_threads;
     uint64_t params;             /* weights' values                         */
     uint64_t weights_bytes;      /* as repacked, read per decoded token     */
+    uint64_t memory_bytes;       /* as repacked, all of them                */
     uint64_t step_bytes;         /* activations and logits of one step      */
     uint64_t kv_block_bytes;
     uint32_t kv_blocks;          /* ids 1 .. kv_blocks; 0 means none        */

@@ -452,6 +452,7 @@ upload_weight(di_model_t *m, const di_gguf_tensor_t *const *parts,
                           (int) parts[0]->name.len, parts[0]->name.data,
                           di_gguf_offset(m->gguf, parts[0]->data), why.text);
     m->info.weights_bytes += m->ops->weight_bytes(*w);
+    m->info.memory_bytes += m->ops->weight_bytes(*w);
     return DI_OK;
 }
 
