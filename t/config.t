@@ -6,6 +6,7 @@ use warnings;
 use DI::Engine qw(echo);
 use DI::Nginx;
 use DI::Proc;
+use POSIX ();
 use Test::More;
 
 my $model = $ENV{TEST_NGINX_DEEPINFER_MODEL};
@@ -14,6 +15,7 @@ my $nginx = DI::Nginx->start(server => '');
 my $root = $nginx->root;
 
 DI::Proc::spew("$root/text", 'this is not a model');
+POSIX::mkfifo("$root/fifo", 0600) or die "mkfifo: $!\n";
 DI::Proc::spew("$root/extra.conf", "alias included;\n");
 
 # What nginx -t says of a configuration; (exit status, output).
@@ -60,6 +62,8 @@ my @bad = (
      'model "/nowhere/x" of pool "one" cannot be read'],
     ['a model that is none', pool("model $root/text; $engine"), '',
      'cannot be used: '],
+    ['a model that is a pipe', pool("model $root/fifo; $engine"), '',
+     'is no regular file'],
     ['an unknown dialect', pool("model $model; $engine dialect klingon;"),
      '', 'klingon'],
     ['an engine over TCP', pool("model $model; engine 127.0.0.1:1;"), '',

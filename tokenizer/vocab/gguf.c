@@ -581,7 +581,8 @@ di_gguf_open(const char *path, di_gguf_t **gguf, di_err_t *err)
     void       *map;
     int         fd, rc;
 
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* A pipe that nobody writes to would be waited for. */
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd == -1)
         return di_err_set(err, DI_EIO, 0, "can't open \"%s\": %s", path,
                           strerror(errno));
