@@ -16,6 +16,8 @@
 
 #include "gguf_make.h"
 
+/* Widths suit every weight type; a user may want less. */
+#ifndef DIM
 #define DIM      256
 #define HEADS    4
 #define KV_HEADS 2
@@ -23,6 +25,7 @@
 #define FFN      512
 #define LAYERS   2
 #define VOCAB    96
+#endif
 #define CONTEXT  128
 #define EPS      1e-5f
 #define BASE     10000.0f
