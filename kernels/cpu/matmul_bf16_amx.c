@@ -108,6 +108,25 @@ put_code(uint8_t *plane, unsigned bits, size_t col, size_t i, unsigned c)
     plane[word * 2 + at / 8] |= (uint8_t) (c << at % 8);
 }
 
+/* 4-bit codes of a column: each word has those of 4 rows of the tile. */
+static void
+put_nibbles(uint8_t *plane, size_t col, const uint8_t *code, unsigned shift)
+{
+    const uint8_t *c;
+    unsigned word;
+
+    for (size_t v = 0; v < 4; v++) {
+        for (size_t odd = 0; odd < 2; odd++) {
+            c = code + v * 8 + odd;
+            word = (c[0] >> shift & 15u) | (c[2] >> shift & 15u) << 4
+                   | (c[4] >> shift & 15u) << 8
+                   | (c[6] >> shift & 15u) << 12;
+            plane[(v * 32 + col * 2 + odd) * 2] = (uint8_t) word;
+            plane[(v * 32 + col * 2 + odd) * 2 + 1] = (uint8_t) (word >> 8);
+        }
+    }
+}
+
 static void
 put_number(uint8_t *p, size_t i, bool f16, float value)
 {
@@ -125,17 +144,20 @@ pack_codes(const di_cpu_wpart_t *part, const format_t *f, size_t n, size_t b,
            uint8_t *block)
 {
     size_t col = n % DI_CPU_PANEL;
+    uint8_t code[DI_WBLOCK];
     di_wblock_t w;
-    unsigned c;
 
     di_wblock_get(part->type,
                   (const uint8_t *) part->data + n * part->row_bytes, b, &w);
-    for (size_t i = 0; i < DI_WBLOCK; i++) {
-        c = (unsigned) (w.code[i] + f->centre);
-        put_code(block, 4, col, i, c & 15);
-        if (f->high_bits)
-            put_code(block + 256, f->high_bits, col, i, c >> 4);
-    }
+    for (size_t i = 0; i < DI_WBLOCK; i++)
+        code[i] = (uint8_t) (w.code[i] + f->centre);
+
+    put_nibbles(block, col, code, 0);
+    if (f->high_bits == 4)
+        put_nibbles(block + 256, col, code, 4);
+    else if (f->high_bits > 0)
+        for (size_t i = 0; i < DI_WBLOCK; i++)
+            put_code(block + 256, f->high_bits, col, i, code[i] >> 4);
     put_number(block + f->scale_at, col, f->f16, w.scale[0]);
     if (f->half)
         put_number(block + f->scale_at, 16 + col, f->f16, w.scale[1]);
@@ -352,7 +374,7 @@ expand_min(uint8_t *min_tiles, const uint8_t *block, const format_t *f,
 /* -- scratch --------------------------------------------------------------- */
 
 #define GROUP_ROWS    4          /* rows of a shared tile of sums           */
-#define PIECE_BLOCKS  24         /* blocks expanded at once for many rows   */
+#define PIECE_BLOCKS  12         /* blocks expanded at once for many rows   */
 #define PANELS_MAX    8          /* panels expanded at once                 */
 #define ROWS_MAX      256        /* rows whose sums are kept                */
 #define FEW_ROWS      16         /* up to here a block is expanded as used  */
