@@ -90,7 +90,7 @@ sleep(1.5);
 my $r = ask('hello');
 is($r->{status}, 503, 'an engine of another model does not serve');
 is($r->{json}{error}{code}, 'engine_unavailable', 'which the client is told');
-like($nginx->log, qr/\[error\].*deepinfer: engine "unix:\Q$path\E" of pool "echo" is .*model/,
+like($nginx->log, qr/\[error\].*: engine "unix:\Q$path\E" of .*model/,
      'and the log says why');
 cmp_ok(scalar(() = substr($nginx->log, $from) =~ /\[error\].*of pool "echo"/g),
        '<=', 4, 'not at each attempt');
@@ -190,7 +190,7 @@ ok(DI::Proc::wait_until(5, sub {
         =~ /^deepinfer_engine_running\{model="echo"[^}]*\} 0$/m
 }), 'the sequences of dead workers are gone');
 
-# -------------------------------------------------------------------- stopped --
+# ------------------------------------------------------------------ stopped --
 
 $engine->signal('STOP');
 $client = DI::Client->connect(port => $port);
@@ -235,7 +235,7 @@ $_->close for $begun, @before;
 $engine->signal('CONT');
 serves('when it goes on it serves again');
 
-# ---------------------------------------------------------- nothing is left --
+# --------------------------------------------------------- nothing is left --
 
 for my $pid ($nginx->workers) {
     ok(DI::Proc::wait_until(5, sub { fds($pid) <= 4 + (sort values %fds)[-1] }),

@@ -18,8 +18,9 @@ my $chat = '/v1/chat/completions';
 my $engine = DI::Engine->nth(1);
 my $root = DI::Proc::tempdir();
 
-my $nginx = DI::Nginx->start(workers => 1, main => 'thread_pool default '
-                             . 'threads=2;', http => <<"END", server => <<"END2");
+my $nginx = DI::Nginx->start(
+    workers => 1, main => 'thread_pool default threads=2;',
+    http => <<"END", server => <<"END2");
     deepinfer_ping 300ms;
     deepinfer_pool echo {
         model  $ENV{TEST_NGINX_DEEPINFER_MODEL};
@@ -284,8 +285,9 @@ $shut = $h2->post($chat, script('@@repeat 20000 hello',
 ok($h2->run(8, sub { $shut->{done} }), 'a stream that is shut for good ends');
 ok($shut->{reset}, 'by a reset');
 
-# ------------------------------------------------------------ nothing is left --
+# --------------------------------------------------------- nothing is left --
 
+undef $_ for $h2, $client;
 serves('everything');
 ok(DI::Proc::wait_until(5, sub { fds() <= $fds }), 'no descriptor is left')
     or diag `ls -l /proc/$worker/fd`;
