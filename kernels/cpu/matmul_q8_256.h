@@ -33,7 +33,8 @@
 #define UNROLL     _Pragma("GCC unroll 8")
 #define TILE_ROWS  4
 #define PIECE      32            /* blocks of an expanded piece             */
-#define ROWS_MAX   256           /* rows whose sums are kept                */
+#define ROWS_MAX   64            /* rows between two pieces: few pages of
+                                  * output, see matmul_q8_avx512.c          */
 
 typedef struct {
     _Alignas(64) uint8_t codes[PIECE][DI_Q8_GROUPS * 64];
