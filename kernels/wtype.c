@@ -134,7 +134,7 @@ set_scale(di_wblock_t *out, float scale, float min)
 
 /* 16 bytes hold 32 codes: low nibbles first, then high ones. */
 static void
-nibbles(const uint8_t *q, int8_t *code, int centre)
+nibbles(const uint8_t *restrict q, int8_t *restrict code, int centre)
 {
     for (size_t i = 0; i < 16; i++) {
         code[i] = (int8_t) ((q[i] & 15) - centre);
@@ -209,7 +209,7 @@ k_scales(const uint8_t *p, size_t s, di_wblock_t *out)
 
 /* Runs 2i and 2i + 1 share 32 bytes: low and high nibbles. */
 static void
-k_nibbles(const uint8_t *q, size_t s, int8_t *code)
+k_nibbles(const uint8_t *restrict q, size_t s, int8_t *restrict code)
 {
     for (size_t i = 0; i < 32; i++)
         code[i] = (int8_t) (q[s / 2 * 32 + i] >> s % 2 * 4 & 15);

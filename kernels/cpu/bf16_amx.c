@@ -24,6 +24,7 @@ usable(void)
         || !__builtin_cpu_supports("avx512dq")
         || !__builtin_cpu_supports("avx512vl")
         || !__builtin_cpu_supports("avx512bf16")
+        || !__builtin_cpu_supports("bmi2")
         || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
         return false;
     if ((d & (1u << 22)) == 0 || (d & (1u << 24)) == 0)
