@@ -106,6 +106,9 @@ void di_amx_kv_copy(const di_cpu_kv_t *kv, uint8_t *dst, const uint8_t *src,
                     uint32_t n_tokens);
 void di_amx_attention(const di_cpu_attn_t *a, const di_cpu_attn_item_t *item,
                       void *scratch);
+size_t di_amx_partial_floats(size_t n_queries, size_t head_dim);
+void di_amx_merge(const di_cpu_attn_t *a, const di_cpu_attn_item_t *item,
+                  void *scratch);
 
 void di_amx_matmul(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
                    size_t p0, size_t p1, size_t r0, size_t r1,

@@ -23,6 +23,7 @@
 #define TOKENS      DI_CPU_KV_TOKENS
 #define BLOCKS      (SEGMENT / TOKENS)
 #define QUERIES     16
+#define FETCH       3            /* blocks ahead                            */
 
 typedef struct {
     uint16_t q[QUERIES][DI_CPU_HEAD_MAX];        /* bfloat16                */
@@ -38,6 +39,7 @@ typedef struct {
     int32_t  last[QUERIES];      /* position of each query                  */
     size_t   row[QUERIES];       /* its row and head                        */
     size_t   head[QUERIES];
+    size_t   n;                  /* queries                                 */
 } scratch_t;
 
 _Static_assert(sizeof(scratch_t) <= DI_AMX_SCRATCH_FREE, "scratch is too big");
@@ -63,10 +65,25 @@ block_of(const di_cpu_attn_t *a, const di_cpu_attn_item_t *item, size_t b)
     return di_cpu_kv_region(&a->kv, item->table[b], item->kv_head);
 }
 
+/* Fetch the V values of a block, and the K values of one further on. */
+static inline void
+fetch(const uint8_t *v, const uint8_t *k, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 64) {
+        _mm_prefetch((const char *) v + i, _MM_HINT_T1);
+        _mm_prefetch((const char *) k + i, _MM_HINT_T1);
+    }
+}
+
 #define PRODUCT_STEP(C, C_OLD)                                              \
     do {                                                                    \
         if (j < n) {                                                        \
             k = block_of(a, item, first + j);                               \
+            if (few)                                                        \
+                fetch(k + a->kv.region_bytes,                               \
+                      block_of(a, item,                                     \
+                               first + (j + FETCH < n ? j + FETCH : j)),    \
+                      a->kv.region_bytes);                                  \
             _tile_zero(C);                                                  \
             for (size_t d = 0; d < hd; d += 32) {                           \
                 _tile_loadd(4, &s->q[0][d], sizeof(s->q[0]));               \
@@ -88,6 +105,7 @@ make_products(scratch_t *s, const di_cpu_attn_t *a,
               const di_cpu_attn_item_t *item, size_t first, size_t n)
 {
     size_t hd = a->kv.head_dim, j = 0;
+    bool few = s->n < QUERIES / 2;               /* bound by reading        */
     const uint8_t *k;
 
     for (;;) {
@@ -268,36 +286,114 @@ put_query(const scratch_t *s, const di_cpu_attn_t *a, size_t i)
         di_amx_pad_sums(y, k);
 }
 
+/* All keys of segment g that a query of the tile sees: weights and values. */
 static void
-attend(scratch_t *s, const di_cpu_attn_t *a, const di_cpu_attn_item_t *item,
-       size_t n)
+do_segment(scratch_t *s, const di_cpu_attn_t *a,
+           const di_cpu_attn_item_t *item, size_t g, size_t keys)
 {
-    size_t hd = a->kv.head_dim, keys = 0, count, blocks;
     __m512 factor = _mm512_set1_ps(a->scale * 0x1.715476p+0f);
+    size_t k0 = g * SEGMENT, own;
+    size_t count = keys - k0 < SEGMENT ? keys - k0 : SEGMENT;
+    size_t blocks = (count + TOKENS - 1) / TOKENS;
 
-    for (size_t i = 0; i < n; i++)
+    di_amx_fence();
+    make_products(s, a, item, k0 / TOKENS, blocks);
+    di_amx_fence();
+    for (size_t i = 0; i < s->n; i++) {
+        own = (size_t) s->last[i] + 1;
+        own = own < k0 ? 0 : own - k0;
+        make_weights(s, i, own < count ? own : count, count, factor);
+    }
+    make_values(s, a, item, k0 / TOKENS, blocks, count);
+}
+
+/* Queries of the item, all heads of the group: row by row. */
+static void
+load_group(scratch_t *s, const di_cpu_attn_t *a,
+           const di_cpu_attn_item_t *item)
+{
+    size_t group = a->n_heads / a->kv.n_kv_heads;
+
+    s->n = 0;
+    for (size_t r = 0; r < item->n_rows; r++)
+        for (size_t h = 0; h < group; h++, s->n++)
+            load_query(s, a, s->n, item->first_row + r,
+                       item->kv_head * group + h);
+}
+
+/* Keys that the last of the queries sees. */
+static size_t
+count_keys(const scratch_t *s)
+{
+    size_t keys = 0;
+
+    for (size_t i = 0; i < s->n; i++)
         if ((size_t) s->last[i] + 1 > keys)
             keys = (size_t) s->last[i] + 1;
+    return keys;
+}
 
-    configure(n);
-    for (size_t k0 = 0; k0 < keys; k0 += SEGMENT) {
-        count = keys - k0 < SEGMENT ? keys - k0 : SEGMENT;
-        blocks = (count + TOKENS - 1) / TOKENS;
-        di_amx_fence();
-        make_products(s, a, item, k0 / TOKENS, blocks);
-        di_amx_fence();
-        for (size_t i = 0; i < n; i++) {
-            size_t own = (size_t) s->last[i] + 1;
+static void
+attend(scratch_t *s, const di_cpu_attn_t *a, const di_cpu_attn_item_t *item)
+{
+    size_t hd = a->kv.head_dim, keys = count_keys(s);
 
-            own = own < k0 ? 0 : own - k0;
-            make_weights(s, i, own < count ? own : count, count, factor);
-        }
-        make_values(s, a, item, k0 / TOKENS, blocks, count);
-        for (size_t i = 0; i < n; i++)
-            if ((size_t) s->last[i] >= k0)
+    configure(s->n);
+    for (size_t g = 0; g * SEGMENT < keys; g++) {
+        do_segment(s, a, item, g, keys);
+        for (size_t i = 0; i < s->n; i++)
+            if ((size_t) s->last[i] >= g * SEGMENT)
                 merge(s, i, hd);
     }
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < s->n; i++)
+        put_query(s, a, i);
+}
+
+/* A segment's result: per query its largest product, its sum of weights, 14
+ * unused, and the values. */
+size_t
+di_amx_partial_floats(size_t n_queries, size_t head_dim)
+{
+    return n_queries <= QUERIES ? n_queries * (head_dim + 16) : 0;
+}
+
+static void
+attend_segment(scratch_t *s, const di_cpu_attn_t *a,
+               const di_cpu_attn_item_t *item)
+{
+    size_t hd = a->kv.head_dim;
+    float *to = item->partial
+                + item->segment * di_amx_partial_floats(s->n, hd);
+
+    configure(s->n);
+    do_segment(s, a, item, item->segment, count_keys(s));
+    for (size_t i = 0; i < s->n; i++, to += hd + 16) {
+        to[0] = s->seg_max[i];
+        to[1] = s->seg_total[i];
+        memcpy(to + 16, s->values[i], hd * sizeof(float));
+    }
+}
+
+/* All segments of a split item are done: merge them as attend() does. */
+void
+di_amx_merge(const di_cpu_attn_t *a, const di_cpu_attn_item_t *item,
+             void *scratch)
+{
+    const float *from = item->partial;
+    size_t hd = a->kv.head_dim;
+    scratch_t *s = scratch;
+
+    load_group(s, a, item);
+    for (size_t g = 0; g < item->n_segments; g++) {
+        for (size_t i = 0; i < s->n; i++, from += hd + 16) {
+            s->seg_max[i] = from[0];
+            s->seg_total[i] = from[1];
+            memcpy(s->values[i], from + 16, hd * sizeof(float));
+            if ((size_t) s->last[i] >= g * SEGMENT)
+                merge(s, i, hd);
+        }
+    }
+    for (size_t i = 0; i < s->n; i++)
         put_query(s, a, i);
 }
 
@@ -306,20 +402,22 @@ void
 di_amx_attention(const di_cpu_attn_t *a, const di_cpu_attn_item_t *item,
                  void *scratch)
 {
-    size_t group = a->n_heads / a->kv.n_kv_heads, n = 0;
-    size_t head = item->kv_head * group;
+    size_t group = a->n_heads / a->kv.n_kv_heads;
     scratch_t *s = scratch;
 
     if (item->n_rows * group <= QUERIES) {
-        for (size_t r = 0; r < item->n_rows; r++)
-            for (size_t h = 0; h < group; h++)
-                load_query(s, a, n++, item->first_row + r, head + h);
-        attend(s, a, item, n);
+        load_group(s, a, item);
+        if (item->partial)
+            attend_segment(s, a, item);
+        else
+            attend(s, a, item);
     } else {
         for (size_t h = 0; h < group; h++) {
+            s->n = item->n_rows;
             for (size_t r = 0; r < item->n_rows; r++)
-                load_query(s, a, r, item->first_row + r, head + h);
-            attend(s, a, item, item->n_rows);
+                load_query(s, a, r, item->first_row + r,
+                           item->kv_head * group + h);
+            attend(s, a, item);
         }
     }
     _tile_release();

@@ -53,5 +53,7 @@ const di_cpu_kern_t di_cpu_bf16_amx = {
     .rope_store = di_amx_rope_store,
     .matmul = di_amx_matmul,
     .attention = di_amx_attention,
+    .partial_floats = di_amx_partial_floats,
+    .merge = di_amx_merge,
     .kv_copy = di_amx_kv_copy,
 };

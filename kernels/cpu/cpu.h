@@ -139,12 +139,19 @@ typedef struct {
     float           scale;
 } di_cpu_attn_t;
 
-/* Adjacent rows of one sequence, one KV head's group of query heads. */
+/* Adjacent rows of one sequence, one KV head's group of query heads.  Where
+ * there are too few of these for the threads, each segment of keys is an item
+ * of its own: the last that is done merges them, in order. */
 typedef struct {
-    const int32_t *table;        /* the sequence's KV blocks                */
-    uint32_t       first_row;
-    uint32_t       n_rows;       /* 1 .. DI_CPU_ROW_TILE                    */
-    uint32_t       kv_head;
+    const int32_t    *table;     /* the sequence's KV blocks                */
+    uint32_t          first_row;
+    uint32_t          n_rows;    /* 1 .. DI_CPU_ROW_TILE                    */
+    uint32_t          kv_head;
+    uint32_t          segment;   /* to do, if partial is not NULL           */
+    uint32_t          n_segments;
+    float            *partial;   /* [n_segments][kern->partial_floats()] of
+                                  * all segments; NULL: do all, no merge    */
+    _Atomic uint32_t *left;      /* segments not done                       */
 } di_cpu_attn_item_t;
 
 /* -- kernels --------------------------------------------------------------- */
@@ -180,6 +187,12 @@ struct di_cpu_kern_s {
                    void *scratch);
     void (*attention)(const di_cpu_attn_t *a, const di_cpu_attn_item_t *item,
                       void *scratch);
+    /* Floats of a segment's result for n_queries (rows times heads of the
+     * group), 0 for more than can be split; and the merge of them.  NULL:
+     * items are never split. */
+    size_t (*partial_floats)(size_t n_queries, size_t head_dim);
+    void (*merge)(const di_cpu_attn_t *a, const di_cpu_attn_item_t *item,
+                  void *scratch);
     /* Copy the first n_tokens of one head's K and V regions. */
     void (*kv_copy)(const di_cpu_kv_t *kv, uint8_t *dst, const uint8_t *src,
                     uint32_t n_tokens);
@@ -241,6 +254,7 @@ struct di_cpu_op_s {
     size_t         n_rows;       /* rows of the op                          */
     size_t         step;         /* rows or panels per part                 */
     size_t         ranges;       /* matmul: ranges of panels                */
+    bool           may_split;    /* attention: there is room for segments   */
     di_rows_t      rows;         /* rope_store, attention                   */
     union {
         di_cpu_norm_t   norm;
@@ -286,6 +300,9 @@ struct di_dev_s {
     di_cpu_attn_item_t  *items;  /* plan of the running attention op        */
     size_t               items_max;
     size_t               n_items;
+    _Atomic uint32_t    *lefts;  /* of its split items: [items_max]         */
+    float               *partials;   /* and their results                   */
+    size_t               partials_max;   /* floats                          */
 };
 
 /* Zeroed memory of its own mapping, in huge pages where the system likes to;

@@ -92,6 +92,8 @@ dev_close(di_dev_t *dev)
         return;
     di_cpu_pool_close(dev->pool);
     di_cpu_chunk_unref(dev->chunk);
+    free(dev->partials);
+    free(dev->lefts);
     free(dev->items);
     free(dev);
 }

@@ -16,6 +16,8 @@
 #define PART_BYTES   (12u << 10)  /* of weights at least, when rows are few */
 #define PANELS_MIN   8            /* and when they are many                 */
 #define ROWS_CHUNK   256          /* rows whose activations stay in cache   */
+#define SPLIT_ITEMS  4            /* fewer items per thread: split them     */
+#define SPLIT_ROWS   16           /* rows of a launch that may be split     */
 #define ROW_VALUES   4096         /* values of row-wise ops per part        */
 
 static void *
@@ -253,28 +255,83 @@ di_cpu_rope_store(di_stream_t *s, di_view_t qkv, uint32_t n_heads,
 
 /* One item per tile of rows of a sequence and KV head. */
 static size_t
-attn_plan(const di_cpu_op_t *op)
+plan_tiles(const di_cpu_op_t *op)
 {
-    const di_cpu_attn_t *a = &op->u.attn;
     const int32_t *first = at(op->rows.seq_first);
     const int32_t *tables = at(op->rows.tables);
+    const int32_t *positions = at(op->rows.positions);
     di_cpu_attn_item_t *item = op->dev->items;
-    size_t end;
+    size_t end, n;
 
     for (size_t seq = 0; seq < op->rows.n_seqs; seq++) {
         end = (size_t) first[seq + 1];
-        for (size_t r = (size_t) first[seq]; r < end; r += DI_CPU_ROW_TILE) {
-            for (uint32_t h = 0; h < a->kv.n_kv_heads; h++, item++) {
+        for (size_t r = (size_t) first[seq]; r < end; r += n) {
+            n = min_size(end - r, DI_CPU_ROW_TILE);
+            for (uint32_t h = 0; h < op->u.attn.kv.n_kv_heads; h++, item++) {
+                memset(item, 0, sizeof(*item));
                 item->table = tables + seq * op->rows.table_stride;
                 item->first_row = (uint32_t) r;
-                item->n_rows = (uint32_t) min_size(end - r, DI_CPU_ROW_TILE);
+                item->n_rows = (uint32_t) n;
                 item->kv_head = h;
+                item->n_segments = 1 + (uint32_t) positions[r + n - 1]
+                                       / DI_CPU_KV_SEGMENT;
             }
         }
     }
+    return (size_t) (item - op->dev->items);
+}
 
-    op->dev->n_items = (size_t) (item - op->dev->items);
-    return min_size(op->dev->n_items, DI_CPU_PARTS_MAX);
+/* Make an item of each segment, from the last tile on: the array is filled
+ * from its end, where there is room for all. */
+static size_t
+plan_segments(const di_cpu_op_t *op, size_t n_tiles)
+{
+    const di_cpu_attn_t *a = &op->u.attn;
+    const di_cpu_kern_t *kern = op->dev->kern;
+    size_t group = a->n_heads / a->kv.n_kv_heads, floats, used = 0;
+    di_cpu_attn_item_t *to = op->dev->items + op->dev->items_max, tile;
+
+    for (size_t i = n_tiles; i-- > 0;) {
+        tile = op->dev->items[i];
+        floats = kern->partial_floats(tile.n_rows * group, a->kv.head_dim);
+        if (tile.n_segments == 1 || floats == 0) {
+            *--to = tile;
+            continue;
+        }
+        tile.partial = op->dev->partials + used;
+        tile.left = &op->dev->lefts[i];
+        atomic_store_explicit(tile.left, tile.n_segments,
+                              memory_order_relaxed);
+        used += floats * tile.n_segments;
+        for (uint32_t s = 0; s < tile.n_segments; s++) {
+            *--to = tile;
+            to->segment = s;
+        }
+    }
+
+    n_tiles = (size_t) (op->dev->items + op->dev->items_max - to);
+    memmove(op->dev->items, to, n_tiles * sizeof(*to));
+    return n_tiles;
+}
+
+/* Few items for the threads? */
+static bool
+are_few(const di_dev_t *dev, size_t n_items)
+{
+    size_t n_threads = di_cpu_pool_threads(dev->pool);
+
+    return n_threads > 1 && n_items < SPLIT_ITEMS * n_threads;
+}
+
+static size_t
+attn_plan(const di_cpu_op_t *op)
+{
+    size_t n = plan_tiles(op);
+
+    if (op->may_split && are_few(op->dev, n))
+        n = plan_segments(op, n);
+    op->dev->n_items = n;
+    return min_size(n, DI_CPU_PARTS_MAX);
 }
 
 /* Later rows have more keys: they go first, so that the last parts are
@@ -283,29 +340,64 @@ static void
 attn_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
 {
     size_t n = op->dev->n_items, parts = min_size(n, DI_CPU_PARTS_MAX);
+    const di_cpu_kern_t *kern = op->dev->kern;
+    const di_cpu_attn_item_t *item;
 
-    for (; i < n; i += parts)
-        op->dev->kern->attention(&op->u.attn, &op->dev->items[n - 1 - i],
-                                 worker->scratch);
+    for (; i < n; i += parts) {
+        item = &op->dev->items[n - 1 - i];
+        kern->attention(&op->u.attn, item, worker->scratch);
+        /* The last one acquires what the others wrote before theirs. */
+        if (item->left != NULL
+            && atomic_fetch_sub_explicit(item->left, 1, memory_order_acq_rel)
+               == 1)
+            kern->merge(&op->u.attn, item, worker->scratch);
+    }
 }
 
-/* Room for the items of an attention over so many rows. */
+/* Room for the plan of an attention: an item per row and KV head, or, where
+ * tiles may be split, per segment of these, and their results. */
 static bool
-reserve_items(di_stream_t *s, size_t n)
+reserve_plan(di_stream_t *s, const di_kv_geom_t *geom, uint32_t n_heads,
+             const di_rows_t *rows, bool *may_split)
 {
     di_dev_t *dev = di_cpu_stream_dev(s);
-    void *items;
+    size_t n = (size_t) rows->n_rows * geom->n_kv_heads, floats = 0;
+    size_t segments = (size_t) rows->table_stride * DI_CPU_KV_TOKENS
+                      / DI_CPU_KV_SEGMENT + 1;
+    void *p;
 
-    if (n <= dev->items_max)
-        return true;
-    items = realloc(dev->items, n * sizeof(*dev->items));
-    if (items == NULL) {
-        di_cpu_stream_fault(s, DI_ENOMEM);
-        return false;
+    *may_split = dev->kern->partial_floats != NULL
+                 && rows->n_rows <= SPLIT_ROWS
+                 && are_few(dev, (size_t) rows->n_seqs * geom->n_kv_heads);
+    if (*may_split) {
+        floats = n * segments
+                 * dev->kern->partial_floats(n_heads / geom->n_kv_heads,
+                                             geom->head_dim);
+        n *= segments;
     }
-    dev->items = items;
-    dev->items_max = n;
+    if (n > dev->items_max) {
+        p = realloc(dev->items, n * sizeof(*dev->items));
+        if (p == NULL)
+            goto no_memory;
+        dev->items = p;
+        p = realloc(dev->lefts, n * sizeof(*dev->lefts));
+        if (p == NULL)
+            goto no_memory;
+        dev->lefts = p;
+        dev->items_max = n;
+    }
+    if (floats > dev->partials_max) {
+        p = realloc(dev->partials, floats * sizeof(float));
+        if (p == NULL)
+            goto no_memory;
+        dev->partials = p;
+        dev->partials_max = floats;
+    }
     return true;
+
+no_memory:
+    di_cpu_stream_fault(s, DI_ENOMEM);
+    return false;
 }
 
 void
@@ -315,7 +407,7 @@ di_cpu_attention(di_stream_t *s, di_view_t y, di_view_t qkv,
 {
     di_cpu_op_t op = { .run = attn_run, .plan = attn_plan, .rows = *rows };
 
-    if (!reserve_items(s, (size_t) rows->n_rows * geom->n_kv_heads))
+    if (!reserve_plan(s, geom, n_heads, rows, &op.may_split))
         return;
 
     op.u.attn.y = at(y);
