@@ -233,7 +233,8 @@ $(BUILD)/unit/%: $(BUILD)/obj/t/unit/%.o $(LIB_OBJ)
 $(BUILD)/bench/%: $(BUILD)/obj/t/bench/%.o $(LIB_OBJ)
 	$(call link)
 
-# Foreign bytes come in through the codec and the channel.
+# Foreign bytes come in through the codec and the channel; one loads models.
+$(BUILD)/fuzz/model: $(ENG_OBJ) $(KERN_OBJ)
 $(BUILD)/fuzz/%: $(BUILD)/obj/t/fuzz/%.o $(TOK_OBJ) $(IPC_OBJ)
 	$(call link,-fsanitize=fuzzer)
 
