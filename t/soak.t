@@ -23,7 +23,8 @@ my $seconds = $ENV{SOAK_SECONDS} // 60;
 my $clients = 6;
 my $seed = $ENV{SOAK_SEED} // time % 1_000_000;
 
-my @args = ('--threads', 1, '--no-pin', '--kv-memory', '512m',
+my $kv_mib = 128;
+my @args = ('--threads', 1, '--no-pin', '--kv-memory', "${kv_mib}m",
             '--max-model-len', 2048, '--queue', 64);
 my @engine = map { DI::Engine->start(kind => 'model', args => \@args) } 1, 2;
 
@@ -269,12 +270,16 @@ ok(DI::Proc::wait_until(20, \&idle),
 is(texts(http_post($nginx->port, $uri, $known[0])->{json}), $answer[0],
    'and it answers as ever');
 
+# A worker may have been between two connections to the killed engine when it
+# was looked at first: that is 4 descriptors.  An engine touches its KV memory
+# as it needs it; a short run may not have touched all by half time.
 my $after = holdings();
 for my $who (sort keys %{ $before->{fds} }) {
-    cmp_ok($after->{fds}{$who} // 1e9, '<=', $before->{fds}{$who} + 2,
+    cmp_ok($after->{fds}{$who} // 1e9, '<=', $before->{fds}{$who} + 6,
            "descriptors of $who");
     my $growth = ($after->{rss}{$who} // 1e9) - $before->{rss}{$who};
-    cmp_ok($growth, '<=', 4096 + $before->{rss}{$who} / 20,
+    my $kv = $who =~ /engine/ && $seconds < 600 ? $kv_mib * 1024 : 0;
+    cmp_ok($growth, '<=', 4096 + $before->{rss}{$who} / 20 + $kv,
            "memory of $who: $growth kB more");
 }
 
