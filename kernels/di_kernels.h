@@ -19,11 +19,15 @@
  *   DI_ARITH_F32   float32 activations, weights dequantised to float32, KV
  *                  float32.  For checking (--exact).
  *   DI_ARITH_BF16  activations rounded to bfloat16 (RNE).  A weight block's
- *                  integer codes are exact in bfloat16; the sum over a block
- *                  of 32 is made as AMX's TDPBF16PS makes it (two float32 FMA
- *                  chains over even and odd k, DAZ/FTZ, then added), scaled
- *                  by the block's scale and added to the row's sum in order
- *                  of blocks.  KV bfloat16.
+ *                  integer codes (plus an offset that the minimum takes back)
+ *                  are exact in bfloat16; the sum over a block of 32 is made
+ *                  as AMX's TDPBF16PS makes it (two float32 FMA chains over
+ *                  even and odd k, DAZ/FTZ, then added), scaled by the
+ *                  block's scale and added to the row's sum in order of
+ *                  blocks; then the minima times the blocks' sums, both in
+ *                  two bfloat16 parts.  F32 and F16 weights are rounded to
+ *                  bfloat16.  matmul has the same bits in every variant.  KV
+ *                  bfloat16.
  *   DI_ARITH_Q8    activations as int8 with one float32 scale per 32 (round
  *                  half to even, scale = amax / 127); integer dot products
  *                  are exact, block sums are scaled and added in order of
