@@ -17,6 +17,7 @@
 #include <string.h>
 
 #define DI_INLINE16 static inline __attribute__((always_inline))
+#define DI_ROUND16  (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 
 /* NAME(a, b): one instruction for each lane of the operands. */
 #ifdef __AVX512F__
@@ -170,8 +171,7 @@ di_shr16(di_i16_t x, const int n)
 DI_INLINE16 di_v16_t
 di_round16(di_v16_t x)
 {
-    return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT
-                                   | _MM_FROUND_NO_EXC);
+    return _mm512_roundscale_ps(x, DI_ROUND16);
 }
 
 /* Neighbours swapped. */
@@ -308,9 +308,8 @@ di_shr16(di_i16_t x, const int n)
 DI_INLINE16 di_v16_t
 di_round16(di_v16_t x)
 {
-    const int how = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-
-    return (di_v16_t) { _mm256_round_ps(x.a, how), _mm256_round_ps(x.b, how) };
+    return (di_v16_t) { _mm256_round_ps(x.a, DI_ROUND16),
+                        _mm256_round_ps(x.b, DI_ROUND16) };
 }
 
 DI_INLINE16 di_v16_t
