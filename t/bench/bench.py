@@ -154,8 +154,11 @@ class Bench:
     # ---------------------------------------------------------- sections --
 
     def roofline(self):
-        print(run([os.path.join(self.a.build, "bench", "kernels"),
-                   "--roofline"]), end="")
+        """The limits of this run, and the operators beside them."""
+        quiet()
+        for threads in (1, 2):
+            print(run([os.path.join(self.a.build, "bench", "kernels"),
+                       str(threads)], cpus_for(threads)), end="")
 
     def ours(self, threads, **kw):
         quiet()
@@ -169,15 +172,15 @@ class Bench:
         """Bytes/s that `threads` cores can read, measured now."""
         if threads not in self.read_gbs:
             out = run([os.path.join(self.a.build, "bench", "kernels"),
-                       "--roofline"])
-            for n, v in re.findall(r"read\s+(\d+) thr\w*\s+([\d.]+) GB/s",
-                                   out):
-                self.read_gbs[int(n)] = float(v) * 1e9
+                       str(threads)], cpus_for(threads))
+            found = re.search(r"^read\s+([\d.]+) GB/s", out, re.M)
+            if found:
+                self.read_gbs[threads] = float(found.group(1)) * 1e9
         return self.read_gbs.get(threads)
 
     def engine(self):
         for th in (1, 2):
-            mine = {n: self.ours(th, prompt_tokens=n, gen_tokens=1)
+            mine = {n: self.ours(th, prompt_tokens=n, gen_tokens=2)
                     for n in (512, 2048)}
             d1 = self.ours(th, prompt_tokens=16, gen_tokens=128)
             d16 = self.ours(th, prompt_tokens=128, gen_tokens=64, batch=16)
