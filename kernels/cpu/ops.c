@@ -355,13 +355,15 @@ attn_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
 }
 
 /* Room for the plan of an attention: an item per row and KV head, or, where
- * tiles may be split, per segment of these, and their results. */
+ * tiles may be split, per segment of these, and their results.  A launch
+ * leaves room for what any smaller one may need, split or not, so that a step
+ * allocates nothing once the device has had the largest. */
 static bool
 reserve_plan(di_stream_t *s, const di_kv_geom_t *geom, uint32_t n_heads,
              const di_rows_t *rows, bool *may_split)
 {
     di_dev_t *dev = di_cpu_stream_dev(s);
-    size_t n = (size_t) rows->n_rows * geom->n_kv_heads, floats = 0;
+    size_t n = (size_t) rows->n_rows * geom->n_kv_heads, floats = 0, split;
     size_t segments = (size_t) rows->table_stride * DI_CPU_KV_TOKENS
                       / DI_CPU_KV_SEGMENT + 1;
     void *p;
@@ -369,11 +371,12 @@ reserve_plan(di_stream_t *s, const di_kv_geom_t *geom, uint32_t n_heads,
     *may_split = dev->kern->partial_floats != NULL
                  && rows->n_rows <= SPLIT_ROWS
                  && are_few(dev, (size_t) rows->n_seqs * geom->n_kv_heads);
-    if (*may_split) {
-        floats = n * segments
-                 * dev->kern->partial_floats(n_heads / geom->n_kv_heads,
-                                             geom->head_dim);
-        n *= segments;
+    if (dev->kern->partial_floats != NULL && are_few(dev, geom->n_kv_heads)) {
+        split = min_size(rows->n_rows, SPLIT_ROWS) * geom->n_kv_heads
+                * segments;
+        floats = split * dev->kern->partial_floats(n_heads / geom->n_kv_heads,
+                                                   geom->head_dim);
+        n = n > split ? n : split;
     }
     if (n > dev->items_max) {
         p = realloc(dev->items, n * sizeof(*dev->items));
