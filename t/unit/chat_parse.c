@@ -503,7 +503,7 @@ static void
 check_limits(void)
 {
     static const char msg[] = "{\"role\":\"user\",\"content\":\"\"}";
-    char              stop[DI_CHAT_STOP_BYTES_MAX + 8];
+    char              stop[DI_REQ_STOP_BYTES_MAX + 8];
 
     CHECK(takes("{\"model\":\"m\",\"messages\":[", msg, 4096, "]}"));
     CHECK(!takes("{\"model\":\"m\",\"messages\":[", msg, 4097, "]}"));
@@ -515,12 +515,12 @@ check_limits(void)
     CHECK(!takes("{" BASE ",\"logit_bias\":{", "KEY", 1025, "}}"));
 
     memset(stop, 'x', sizeof(stop));
-    stop[0] = stop[DI_CHAT_STOP_BYTES_MAX + 1] = '"';
-    stop[DI_CHAT_STOP_BYTES_MAX + 2] = '\0';
+    stop[0] = stop[DI_REQ_STOP_BYTES_MAX + 1] = '"';
+    stop[DI_REQ_STOP_BYTES_MAX + 2] = '\0';
     CHECK(takes("{" BASE ",\"stop\":[", stop, 1, "]}"));
-    stop[DI_CHAT_STOP_BYTES_MAX + 1] = 'x';
-    stop[DI_CHAT_STOP_BYTES_MAX + 2] = '"';
-    stop[DI_CHAT_STOP_BYTES_MAX + 3] = '\0';
+    stop[DI_REQ_STOP_BYTES_MAX + 1] = 'x';
+    stop[DI_REQ_STOP_BYTES_MAX + 2] = '"';
+    stop[DI_REQ_STOP_BYTES_MAX + 3] = '\0';
     CHECK(!takes("{" BASE ",\"stop\":[", stop, 1, "]}"));
 
     /* Depth: the outermost object is the first of 64 levels. */

@@ -20,6 +20,7 @@
  * Stop strings are not looked for in the first min_tokens tokens.
  */
 
+#include "di_chat.h"
 #include "text_out.h"
 #include "di_utf8.h"
 

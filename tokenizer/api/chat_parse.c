@@ -161,7 +161,7 @@ seed(di_chat_parser_t *ps, const di_json_t *v)
 static int
 n_choices(di_chat_parser_t *ps, const di_json_t *v)
 {
-    return di_field_u32(v, "n", 1, DI_CHAT_N_MAX, &ps->req->params.n, ps->e);
+    return di_field_u32(v, "n", 1, DI_REQ_N_MAX, &ps->req->params.n, ps->e);
 }
 
 static int
@@ -201,7 +201,7 @@ static int
 top_logprobs(di_chat_parser_t *ps, const di_json_t *v)
 {
     ps->has_top_logprobs = true;
-    return di_field_u32(v, "top_logprobs", 0, DI_CHAT_TOP_LOGPROBS_MAX,
+    return di_field_u32(v, "top_logprobs", 0, DI_REQ_TOP_LOGPROBS_MAX,
                         &ps->req->params.top_logprobs, ps->e);
 }
 
@@ -255,11 +255,11 @@ stop_string(di_chat_parser_t *ps, const di_json_t *v, di_str_t *out)
                                 "Invalid '%s': empty string. Expected a string"
                                 " with minimum length 1.", ps->path);
 
-    if (rc == DI_OK && out->len > DI_CHAT_STOP_BYTES_MAX)
+    if (rc == DI_OK && out->len > DI_REQ_STOP_BYTES_MAX)
         return di_field_invalid(ps->e, ps->path, "string_above_max_length",
                                 "Invalid '%s': string too long. Expected at"
                                 " most %d bytes, but got %zu.", ps->path,
-                                DI_CHAT_STOP_BYTES_MAX, out->len);
+                                DI_REQ_STOP_BYTES_MAX, out->len);
 
     return rc;
 }
@@ -273,7 +273,7 @@ stop(di_chat_parser_t *ps, const di_json_t *v)
     int              rc;
 
     if (v->type == DI_JSON_ARRAY) {
-        rc = di_field_array(v, "stop", DI_CHAT_STOPS_MAX, ps->e);
+        rc = di_field_array(v, "stop", DI_REQ_STOPS_MAX, ps->e);
         if (rc != DI_OK)
             return rc;
         n = v->v.list.n;
@@ -314,7 +314,7 @@ stop_token_ids(di_chat_parser_t *ps, const di_json_t *v)
     size_t           i = 0;
     int              rc;
 
-    rc = di_field_array(v, "stop_token_ids", DI_CHAT_STOP_IDS_MAX, ps->e);
+    rc = di_field_array(v, "stop_token_ids", DI_REQ_STOP_IDS_MAX, ps->e);
     if (rc != DI_OK)
         return rc;
 
@@ -359,7 +359,7 @@ bias_id(const di_str_t *key)
 static int
 logit_bias(di_chat_parser_t *ps, const di_json_t *v)
 {
-    struct di_chat_bias_s *bias;
+    struct di_req_bias_s *bias;
     const di_json_t       *m;
     char                   quoted[DI_JSON_QUOTE];
     int64_t                id;
@@ -371,10 +371,10 @@ logit_bias(di_chat_parser_t *ps, const di_json_t *v)
     if (rc != DI_OK)
         return rc;
 
-    if (v->v.list.n > DI_CHAT_BIAS_MAX)
+    if (v->v.list.n > DI_REQ_BIAS_MAX)
         return di_field_invalid(ps->e, "logit_bias", "invalid_value",
                                 "Invalid 'logit_bias': at most %d entries are"
-                                " supported, but got %zu.", DI_CHAT_BIAS_MAX,
+                                " supported, but got %zu.", DI_REQ_BIAS_MAX,
                                 v->v.list.n);
 
     bias = di_arena_calloc(&ps->req->arena, v->v.list.n, sizeof(*bias));

@@ -5,6 +5,7 @@
 #ifndef DI_CHAT_PARSE_H
 #define DI_CHAT_PARSE_H
 
+#include "di_chat.h"
 #include "field.h"
 
 #define DI_CHAT_NO_TOOLS  "this server does not do tool calls"

@@ -16,71 +16,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../di_err.h"
-#include "../dialect/di_dialect.h"
-#include "../vocab/di_vocab.h"
-
-/* Growing byte buffer; zero-initialised is empty. */
-typedef struct {
-    char  *data;
-    size_t len;
-    size_t cap;
-    bool   failed;               /* an allocation failed; contents are void */
-} di_sbuf_t;
-
-void di_sbuf_add(di_sbuf_t *b, const char *data, size_t len);
-void di_sbuf_free(di_sbuf_t *b);
-
-/* An error as the API shows it. */
-typedef struct {
-    int  status;                 /* HTTP status                             */
-    char type[32];               /* invalid_request_error, ...              */
-    char code[48];               /* context_length_exceeded, ...; "" = null */
-    char param[96];              /* messages[1].content; "" = null          */
-    char message[400];           /* valid UTF-8                             */
-} di_api_err_t;
-
-void di_api_err_set(di_api_err_t *e, int status, const char *type,
-                    const char *code, const char *param, const char *fmt, ...)
-    __attribute__((format(printf, 6, 7)));
+#include "di_api.h"
 
 /* {"error":{"message":..,"type":..,"param":..,"code":..}}  (no newline) */
 void di_chat_write_error(di_sbuf_t *b, const di_api_err_t *e);
 /* The same as an SSE event: data: {...}\n\n */
 void di_chat_write_error_event(di_sbuf_t *b, const di_api_err_t *e);
 
-/* Sampling and length fields, as requested; has_* where absence matters. */
-typedef struct {
-    double   temperature, top_p, min_p;
-    double   presence_penalty, frequency_penalty, repetition_penalty;
-    int64_t  top_k;
-    uint64_t seed;
-    bool     has_seed;
-    uint32_t n;
-    uint32_t max_tokens;         /* 0 = not given                           */
-    uint32_t min_tokens;
-    uint32_t top_logprobs;
-    bool     logprobs;
-    bool     ignore_eos;
-    bool     stream;
-    bool     include_usage;
-    const struct di_chat_bias_s { int32_t id; float bias; } *bias;
-    size_t   n_bias;
-    const di_str_t *stop;        /* stop strings                            */
-    size_t   n_stop;
-    const int32_t *stop_ids;     /* stop_token_ids (vLLM's name)            */
-    size_t   n_stop_ids;
-} di_chat_params_t;
-
+typedef di_req_params_t di_chat_params_t;
 typedef struct di_chat_req_s di_chat_req_t;
-
-/* Bounds of single fields; at each the request is taken, above it is a 400. */
-#define DI_CHAT_N_MAX            128
-#define DI_CHAT_TOP_LOGPROBS_MAX 20
-#define DI_CHAT_BIAS_MAX         1024
-#define DI_CHAT_STOPS_MAX        16
-#define DI_CHAT_STOP_BYTES_MAX   1024    /* of one stop string             */
-#define DI_CHAT_STOP_IDS_MAX     64
 
 typedef struct {
     size_t   depth;              /* JSON nesting, 0: 64; at most 256        */

@@ -26,7 +26,7 @@
 #include <stdint.h>
 
 #include "arena.h"
-#include "di_chat.h"
+#include "di_api.h"
 
 #define DI_JSON_NODES_MAX  (1u << 20)   /* values in one body               */
 #define DI_JSON_DEPTH_MAX  256          /* highest depth that may be set    */
@@ -35,8 +35,6 @@ typedef enum {
     DI_JSON_NULL = 0, DI_JSON_FALSE, DI_JSON_TRUE, DI_JSON_INT, DI_JSON_UINT,
     DI_JSON_REAL, DI_JSON_STRING, DI_JSON_ARRAY, DI_JSON_OBJECT,
 } di_json_type_t;
-
-typedef struct di_json_s di_json_t;
 
 struct di_json_s {
     di_str_t   key;              /* in an object: its name                  */

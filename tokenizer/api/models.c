@@ -2,6 +2,7 @@
  * models.c - the answers of /v1/models.
  */
 
+#include "di_chat.h"
 #include "json.h"
 
 void

@@ -16,23 +16,113 @@
 #include "../di_err.h"
 #include "../vocab/di_vocab.h"
 
+typedef struct di_json_s di_json_t;      /* ../api/json.h                   */
+
 typedef enum {
     DI_ROLE_SYSTEM = 0, DI_ROLE_DEVELOPER, DI_ROLE_USER, DI_ROLE_ASSISTANT,
     DI_ROLE_TOOL,
+    DI_ROLE_REMINDER,            /* DeepSeek's latest_reminder              */
 } di_role_t;
 
+typedef enum {
+    DI_DETAIL_LOW = 0, DI_DETAIL_HIGH, DI_DETAIL_ORIGINAL, DI_DETAIL_AUTO,
+} di_detail_t;
+
+/* An image in a message's content, where DI_IMAGE_TEXT stands for it. */
 typedef struct {
-    di_role_t   role;
-    di_str_t    content;         /* parts of a list are joined              */
-    di_str_t    name;            /* data NULL: none                         */
+    size_t      at;              /* first byte of its placeholder           */
+    di_str_t    url;             /* as sent: data: or http(s):              */
+    bool        data;            /* a data: URL                             */
+    di_detail_t detail;
+    di_str_t    path;            /* of its message, for errors              */
+} di_image_t;
+
+#define DI_IMAGE_TEXT  "<\xef\xbd\x9cimage\xef\xbd\x9c>"
+
+/* A call that the assistant made. */
+typedef struct {
+    di_str_t    id;
+    di_str_t    name;            /* as the model sees it                    */
+    di_str_t    arguments;       /* text, hopefully a JSON object           */
+} di_call_t;
+
+typedef enum {
+    DI_TOOL_FUNCTION = 0,
+    DI_TOOL_CUSTOM,              /* Responses: apply_patch, input as text   */
+    DI_TOOL_SEARCH,              /* Responses: the client's tool_search     */
+} di_tool_kind_t;
+
+typedef struct {
+    di_str_t         name;       /* as the model sees it                    */
+    di_str_t         description;        /* data NULL: none                 */
+    const di_json_t *parameters; /* JSON Schema, an object                  */
+    di_str_t         local;      /* the name that the client declared       */
+    di_str_t         space;      /* its namespace; data NULL: none          */
+    di_tool_kind_t   kind;
+    int8_t           strict;     /* 1, 0; -1: not said                      */
+    bool             deferred;   /* known, but not in the first list        */
+} di_tool_t;
+
+typedef struct {
+    di_role_t         role;
+    di_str_t          content;   /* parts of a list are joined              */
+    di_str_t          name;      /* data NULL: none                         */
+    di_str_t          reasoning; /* assistant; data NULL: none given        */
+    const di_call_t  *calls;     /* assistant                               */
+    size_t            n_calls;
+    di_str_t          call_id;   /* tool                                    */
+    const di_image_t *images;    /* in the order of their places            */
+    size_t            n_images;
+    const di_tool_t *const *tools;       /* system: it brings these         */
+    size_t            n_tools;
+    bool              prefix;    /* assistant, last: the answer goes on it  */
+    bool              error;     /* tool: the result tells of a failure     */
 } di_msg_t;
+
+typedef enum {
+    DI_EFFORT_NONE = 0, DI_EFFORT_LOW, DI_EFFORT_HIGH, DI_EFFORT_XHIGH,
+    DI_EFFORT_MAX,
+} di_effort_t;
+
+typedef enum {
+    DI_CHOICE_AUTO = 0, DI_CHOICE_NONE, DI_CHOICE_REQUIRED,
+} di_tool_choice_t;
+
+typedef enum {
+    DI_FORMAT_TEXT = 0, DI_FORMAT_JSON, DI_FORMAT_SCHEMA, DI_FORMAT_REGEX,
+} di_format_t;
 
 /* Borrows everything it points at. */
 typedef struct {
-    const di_msg_t *msgs;
-    size_t          n_msgs;
-    bool            open_assistant;  /* end with the assistant's header     */
+    const di_msg_t  *msgs;
+    size_t           n_msgs;
+    bool             open_assistant;     /* end with its header             */
+    bool             thinking;
+    di_effort_t      effort;     /* NONE unless thinking                    */
+    const di_tool_t *tools;
+    size_t           n_tools;
+    di_tool_choice_t choice;     /* a named tool: it alone is in tools, and
+                                  * it is required                          */
+    di_format_t      format;
+    const di_json_t *schema;     /* of DI_FORMAT_SCHEMA                     */
+    di_str_t         regex;      /* of DI_FORMAT_REGEX                      */
 } di_conv_t;
+
+/* What the conversion of requests must know of a dialect. */
+typedef enum {
+    DI_FAMILY_PLAIN = 0,
+    DI_FAMILY_V4,                /* DeepSeek V4: no images, system messages
+                                  * gathered in front                       */
+    DI_FAMILY_V41,               /* DeepSeek V4.1                           */
+} di_family_t;
+
+enum {
+    DI_CAN_TOOLS     = 1 << 0,   /* spells tools, calls and their results   */
+    DI_CAN_THINK     = 1 << 1,   /* thinking can be turned on and off       */
+    DI_CAN_PREFIX    = 1 << 2,   /* the last message may be a prefix        */
+    DI_CAN_SEE       = 1 << 3,   /* the served model has vision             */
+    DI_CAN_CONSTRAIN = 1 << 4,   /* the server constrains decoding          */
+};
 
 typedef struct di_dialect_s di_dialect_t;
 
@@ -45,6 +135,9 @@ int di_dialect_open(const di_vocab_t *vocab, di_str_t template_text,
                     const char *name, di_dialect_t **dialect, di_err_t *err);
 void di_dialect_close(di_dialect_t *dialect);
 const char *di_dialect_name(const di_dialect_t *dialect);
+di_family_t di_dialect_family(const di_dialect_t *dialect);
+/* Those of DI_CAN_... that the dialect brings by itself. */
+uint32_t di_dialect_caps(const di_dialect_t *dialect);
 
 /* Render and encode.  *ids: malloc'ed, returns owned.  limit: at most so many
  * ids (DI_ELIMIT, *n then tells how many there would be).  DI_EINVAL: the

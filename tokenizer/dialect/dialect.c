@@ -169,6 +169,18 @@ di_dialect_name(const di_dialect_t *dialect)
     return dialect->ops->name;
 }
 
+di_family_t
+di_dialect_family(const di_dialect_t *dialect)
+{
+    return dialect->ops->family;
+}
+
+uint32_t
+di_dialect_caps(const di_dialect_t *dialect)
+{
+    return dialect->ops->caps;
+}
+
 /* --------------------------------------------------------------- encoding */
 
 /* Encode all pieces; past `limit` they are only counted. */

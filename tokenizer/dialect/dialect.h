@@ -37,6 +37,8 @@ void di_pieces_free(di_pieces_t *p);
 
 typedef struct {
     const char *name;
+    di_family_t family;
+    uint32_t    caps;            /* DI_CAN_... of every model of it         */
 
     /* Is this template one of the dialect's?  DI_OK or DI_ENOMEM. */
     int  (*knows)(di_str_t template_text, bool *known);
