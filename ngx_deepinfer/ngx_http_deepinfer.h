@@ -7,7 +7,10 @@
  * by all workers through fork.  Each worker has one connection to each engine,
  * kept by ngx_http_deepinfer_engine.c in the worker's event loop.
  *
- * A chat request lives in a ngx_http_deepinfer_ctx_t:
+ * What a location answers is a ngx_http_deepinfer_api_t.  APIs that have an
+ * engine generate share the life of a request and differ in its gen_t, how
+ * bodies are read and answers written.  Such a request lives in a
+ * ngx_http_deepinfer_ctx_t:
  *
  *     body -> prepare (in place, or in a thread) -> pool->waiting
  *          -> engine->requests -> events -> output -> finalize
@@ -37,14 +40,16 @@
 /* the context of a deepinfer_pool block; the bit is not used by nginx */
 #define NGX_HTTP_DEEPINFER_POOL_CONF    0x00200000
 
-#define NGX_HTTP_DEEPINFER_API_CHAT     0
-#define NGX_HTTP_DEEPINFER_API_MODELS   1
-#define NGX_HTTP_DEEPINFER_API_HEALTH   2
-#define NGX_HTTP_DEEPINFER_API_METRICS  3
-
 /* the longest name of a pool, an alias or a request id, in bytes */
 #define NGX_HTTP_DEEPINFER_NAME_MAX     (DI_IPC_NAME_MAX - 1)
 #define NGX_HTTP_DEEPINFER_ID_MAX       128
+
+/*
+ * Prompts are encoded whole even if no model could take them, to name their
+ * real length, up to what the channel to an engine could carry at all.
+ */
+
+#define NGX_HTTP_DEEPINFER_PROMPT_MAX  (DI_IPC_ARENA_BYTES / sizeof(int32_t))
 
 /* engines that one request may be given to before it fails */
 #define NGX_HTTP_DEEPINFER_TRIES        2
@@ -56,6 +61,52 @@ typedef struct ngx_http_deepinfer_main_conf_s  ngx_http_deepinfer_main_conf_t;
 typedef struct ngx_http_deepinfer_pool_s       ngx_http_deepinfer_pool_t;
 typedef struct ngx_http_deepinfer_engine_s     ngx_http_deepinfer_engine_t;
 typedef struct ngx_http_deepinfer_ctx_s        ngx_http_deepinfer_ctx_t;
+typedef struct ngx_http_deepinfer_prepare_s    ngx_http_deepinfer_prepare_t;
+
+
+/*
+ * How an API reads requests for an engine and writes what the engine says.
+ * Functions return DI_OK or a code; parse() and encode() may run in a thread,
+ * and explain themselves in the prepare_t's err.
+ */
+
+typedef struct {
+    const char                    *id;          /* prefix of answers' ids */
+    const char                    *prompt;      /* field that holds it */
+
+    /* fill req, params, model and ignored; then ids from req */
+    int                          (*parse)(ngx_http_deepinfer_prepare_t *p,
+                                       const char *body);
+    int                          (*encode)(ngx_http_deepinfer_prepare_t *p);
+    void                         (*close_req)(void *req);
+
+    /* the writer of the answer, ctx->out, adds to ctx->pending */
+    int                          (*open)(ngx_http_deepinfer_ctx_t *ctx,
+                                       const char *id);
+    int                          (*logprob)(ngx_http_deepinfer_ctx_t *ctx,
+                                       const di_event_t *ev,
+                                       const di_top_logprob_t *top);
+    int                          (*tokens)(ngx_http_deepinfer_ctx_t *ctx,
+                                       const di_event_t *ev, bool *stopped);
+    int                          (*finish)(ngx_http_deepinfer_ctx_t *ctx,
+                                       uint32_t choice,
+                                       di_chat_finish_t reason, bool *done);
+    int                          (*end)(ngx_http_deepinfer_ctx_t *ctx);
+    uint32_t                     (*completion_tokens)(const void *out);
+    void                         (*close_out)(void *out);
+
+    void                         (*error_event)(di_sbuf_t *b,
+                                       const di_api_err_t *err);
+} ngx_http_deepinfer_gen_t;
+
+
+/* What a location answers: the argument of deepinfer_api. */
+
+typedef struct {
+    ngx_str_t                      name;
+    ngx_int_t                    (*handler)(ngx_http_request_t *r);
+    const ngx_http_deepinfer_gen_t *gen;        /* NULL: asks no engine */
+} ngx_http_deepinfer_api_t;
 
 
 /*
@@ -204,6 +255,8 @@ struct ngx_http_deepinfer_pool_s {
 struct ngx_http_deepinfer_main_conf_s {
     ngx_array_t                    pools;       /* of pool_t * */
     ngx_shm_zone_t                *zone;
+    ngx_http_deepinfer_stats_t    *stats;       /* of no pool, in the zone;
+                                                   NULL: there is none */
     ngx_http_deepinfer_pool_t     *current;     /* while its block is read */
 
     /* the worker's own */
@@ -216,7 +269,7 @@ struct ngx_http_deepinfer_main_conf_s {
 typedef struct {
     ngx_http_deepinfer_pool_t     *pool;        /* deepinfer_pass POOL */
     ngx_http_complex_value_t      *pass;        /* deepinfer_pass $variable */
-    ngx_uint_t                     api;
+    const ngx_http_deepinfer_api_t *api;
     ngx_msec_t                     ping;        /* 0: off */
     size_t                         buffer_size; /* of a slow client */
     size_t                         thread_size; /* bodies that go to threads */
@@ -234,18 +287,22 @@ typedef struct {
  * request but the bytes of the body, which the request holds meanwhile.
  */
 
-typedef struct {
+struct ngx_http_deepinfer_prepare_s {
     ngx_http_deepinfer_pool_t     *pool;
+    const ngx_http_deepinfer_gen_t *api;
     di_tok_t                      *tok;         /* NULL: make one */
     ngx_chain_t                   *bufs;        /* the body, as it was read */
     size_t                         len;         /* of the body */
     u_char                        *gathered;    /* malloc'ed copy, or NULL */
 
-    di_chat_req_t                 *req;         /* owned */
+    void                          *req;         /* owned, the API's own */
+    const di_chat_params_t        *params;      /* of req */
+    di_str_t                       model;       /* of req; empty: not named */
+    di_str_t                       ignored;     /* of req, unknown fields */
     int32_t                       *ids;         /* owned, [n_ids] prompt */
     size_t                         n_ids;
     di_api_err_t                   err;         /* status 0: none */
-} ngx_http_deepinfer_prepare_t;
+};
 
 
 struct ngx_http_deepinfer_ctx_s {
@@ -262,7 +319,7 @@ struct ngx_http_deepinfer_ctx_s {
 
     ngx_http_deepinfer_prepare_t   prepare;
     di_gen_request_t               gen;
-    di_chat_out_t                 *out;
+    void                          *out;         /* owned, the API's own */
     uint64_t                       finished[DI_GEN_N_MAX / 64];
 
     di_sbuf_t                      pending;     /* to be sent */
@@ -363,10 +420,14 @@ ngx_int_t ngx_http_deepinfer_prepare_gen(ngx_http_deepinfer_ctx_t *ctx);
 
 /* ngx_http_deepinfer_chat.c */
 
+extern const ngx_http_deepinfer_gen_t  ngx_http_deepinfer_chat;
+
+/* ngx_http_deepinfer_request.c */
+
 ngx_http_deepinfer_ctx_t *ngx_http_deepinfer_get_ctx(ngx_http_request_t *r);
-ngx_int_t ngx_http_deepinfer_chat_handler(ngx_http_request_t *r);
-void ngx_http_deepinfer_chat_engine_lost(ngx_http_deepinfer_ctx_t *ctx);
-void ngx_http_deepinfer_chat_run(ngx_http_deepinfer_ctx_t *ctx);
+ngx_int_t ngx_http_deepinfer_gen_handler(ngx_http_request_t *r);
+void ngx_http_deepinfer_engine_gone(ngx_http_deepinfer_ctx_t *ctx);
+void ngx_http_deepinfer_run(ngx_http_deepinfer_ctx_t *ctx);
 
 /* ngx_http_deepinfer_event.c */
 

@@ -8,7 +8,7 @@
 #include "ngx_http_deepinfer.h"
 
 
-static ngx_uint_t ngx_http_deepinfer_refused(ngx_http_request_t *r,
+static ngx_uint_t ngx_http_deepinfer_get_refused(ngx_http_request_t *r,
     ngx_int_t *rc);
 static ngx_int_t ngx_http_deepinfer_location_pools(ngx_http_request_t *r,
     ngx_http_deepinfer_pool_t **own, ngx_http_deepinfer_pool_t ***pools,
@@ -28,7 +28,7 @@ static void ngx_http_deepinfer_describe(ngx_uint_t status, di_api_err_t *err);
  */
 
 static ngx_uint_t
-ngx_http_deepinfer_refused(ngx_http_request_t *r, ngx_int_t *rc)
+ngx_http_deepinfer_get_refused(ngx_http_request_t *r, ngx_int_t *rc)
 {
     ngx_str_t  id;
 
@@ -90,7 +90,7 @@ ngx_http_deepinfer_models_handler(ngx_http_request_t *r)
     di_api_err_t                 err;
     ngx_http_deepinfer_pool_t   *own, **pools;
 
-    if (ngx_http_deepinfer_refused(r, &rc)) {
+    if (ngx_http_deepinfer_get_refused(r, &rc)) {
         return rc;
     }
 
@@ -231,7 +231,7 @@ ngx_http_deepinfer_health_handler(ngx_http_request_t *r)
 
     static u_char  one[] = "1";
 
-    if (ngx_http_deepinfer_refused(r, &rc)) {
+    if (ngx_http_deepinfer_get_refused(r, &rc)) {
         return rc;
     }
 

@@ -329,7 +329,7 @@ ngx_http_deepinfer_engine_write(ngx_http_deepinfer_engine_t *engine)
 
         ngx_http_set_log_request(c->log, ctx->request);
 
-        ngx_http_deepinfer_chat_run(ctx);
+        ngx_http_deepinfer_run(ctx);
 
         ngx_http_run_posted_requests(c);
     }

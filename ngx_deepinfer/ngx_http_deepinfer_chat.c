@@ -1,549 +1,200 @@
 
 /*
- * ngx_http_deepinfer_chat.c - the life of a chat request.
- *
- * The content handler makes the context, reads the body, has it prepared and
- * dispatched; then the request waits for events of its engine.  They change
- * the context (ngx_http_deepinfer_event.c); what follows from that is done
- * once for all events of a wake-up, by ngx_http_deepinfer_chat_run(), which
- * alone may end the request.
- *
- * Two cleanup handlers end a context.  That of the request runs before the
- * access log, for whatever reason the request ends: it takes the request from
- * its engine and counts it.  That of the pool frees the memory, which nginx
- * may have been sending until then.
+ * ngx_http_deepinfer_chat.c - Chat Completions: the codec's functions as the
+ * life of a request calls them.
  */
 
 
 #include "ngx_http_deepinfer.h"
 
 
-#define NGX_HTTP_DEEPINFER_GUARD  15000         /* ms, if there are no pings */
+static int ngx_http_deepinfer_chat_parse(ngx_http_deepinfer_prepare_t *p,
+    const char *body);
+static int ngx_http_deepinfer_chat_encode(ngx_http_deepinfer_prepare_t *p);
+static void ngx_http_deepinfer_chat_close_req(void *req);
+static int ngx_http_deepinfer_chat_open(ngx_http_deepinfer_ctx_t *ctx,
+    const char *id);
+static int ngx_http_deepinfer_chat_logprob(ngx_http_deepinfer_ctx_t *ctx,
+    const di_event_t *ev, const di_top_logprob_t *top);
+static int ngx_http_deepinfer_chat_tokens(ngx_http_deepinfer_ctx_t *ctx,
+    const di_event_t *ev, bool *stopped);
+static int ngx_http_deepinfer_chat_finish(ngx_http_deepinfer_ctx_t *ctx,
+    uint32_t choice, di_chat_finish_t reason, bool *done);
+static int ngx_http_deepinfer_chat_end(ngx_http_deepinfer_ctx_t *ctx);
+static uint32_t ngx_http_deepinfer_chat_completion_tokens(const void *out);
+static void ngx_http_deepinfer_chat_close_out(void *out);
 
 
-static ngx_http_deepinfer_ctx_t *ngx_http_deepinfer_create_ctx(
-    ngx_http_request_t *r);
-static ngx_uint_t ngx_http_deepinfer_encoded_body(ngx_http_request_t *r);
-static void ngx_http_deepinfer_body_handler(ngx_http_request_t *r);
-static void ngx_http_deepinfer_watch_client(ngx_http_deepinfer_ctx_t *ctx);
-#if (NGX_THREADS)
-static ngx_int_t ngx_http_deepinfer_post_thread(ngx_http_deepinfer_ctx_t *ctx);
-static void ngx_http_deepinfer_thread_handler(void *data, ngx_log_t *log);
-static void ngx_http_deepinfer_thread_done(ngx_event_t *ev);
-#endif
-static void ngx_http_deepinfer_prepared(ngx_http_deepinfer_ctx_t *ctx);
-static void ngx_http_deepinfer_timer_handler(ngx_event_t *ev);
-static void ngx_http_deepinfer_cleanup(void *data);
-static void ngx_http_deepinfer_pool_cleanup(void *data);
+const ngx_http_deepinfer_gen_t  ngx_http_deepinfer_chat = {
+    .id = "chatcmpl-",
+    .prompt = "messages",
+    .parse = ngx_http_deepinfer_chat_parse,
+    .encode = ngx_http_deepinfer_chat_encode,
+    .close_req = ngx_http_deepinfer_chat_close_req,
+    .open = ngx_http_deepinfer_chat_open,
+    .logprob = ngx_http_deepinfer_chat_logprob,
+    .tokens = ngx_http_deepinfer_chat_tokens,
+    .finish = ngx_http_deepinfer_chat_finish,
+    .end = ngx_http_deepinfer_chat_end,
+    .completion_tokens = ngx_http_deepinfer_chat_completion_tokens,
+    .close_out = ngx_http_deepinfer_chat_close_out,
+    .error_event = di_chat_write_error_event,
+};
 
 
-ngx_int_t
-ngx_http_deepinfer_chat_handler(ngx_http_request_t *r)
+static int
+ngx_http_deepinfer_chat_parse(ngx_http_deepinfer_prepare_t *p,
+    const char *body)
 {
-    ngx_int_t                  rc;
-    di_api_err_t              *err;
-    ngx_http_deepinfer_ctx_t  *ctx;
+    int                rc;
+    di_chat_req_t     *req;
+    di_chat_limits_t   limits;
 
-    ctx = ngx_http_deepinfer_create_ctx(r);
-    if (ctx == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    ngx_memzero(&limits, sizeof(di_chat_limits_t));
+    limits.depth = 64;
+    limits.messages = 4096;
+    limits.vocab = di_vocab_size(p->pool->vocab);
+
+    rc = di_chat_parse(body, p->len, &limits, &req, &p->err);
+
+    if (rc == DI_OK) {
+        p->req = req;
+        p->params = di_chat_req_params(req);
+        p->model = di_chat_req_model(req);
+        p->ignored = di_chat_req_ignored(req);
     }
 
-    err = &ctx->prepare.err;
-
-    if (r->method != NGX_HTTP_POST) {
-        ctx->status = NGX_HTTP_NOT_ALLOWED;
-        ctx->finalized = 1;
-        return ngx_http_deepinfer_send_not_allowed(r, "POST");
-    }
-
-    if (ngx_http_deepinfer_select_pool(r, ctx->conf, &ctx->pool) != NGX_OK) {
-        di_api_err_set(err, 404, "invalid_request_error", "model_not_found",
-                       "", "There is no model at this address.");
-
-    } else if (ngx_http_deepinfer_encoded_body(r)) {
-        di_api_err_set(err, 415, "invalid_request_error", "", "",
-                       "A body with a Content-Encoding is not supported.");
-    }
-
-    if (err->status) {
-        rc = ngx_http_discard_request_body(r);
-
-        if (rc == NGX_OK) {
-            rc = ngx_http_deepinfer_send_error(r, err, 0);
-        }
-
-        ctx->status = err->status;
-        ctx->finalized = 1;
-        return rc;
-    }
-
-    /* a short body then lies in one piece */
-
-    r->request_body_in_single_buf = 1;
-
-    rc = ngx_http_read_client_request_body(r, ngx_http_deepinfer_body_handler);
-
-    if (rc >= NGX_HTTP_SPECIAL_RESPONSE) {
-        ctx->status = rc;
-        ctx->finalized = 1;
-        return rc;
-    }
-
-    return NGX_DONE;
+    return rc;
 }
 
 
-static ngx_http_deepinfer_ctx_t *
-ngx_http_deepinfer_create_ctx(ngx_http_request_t *r)
+static int
+ngx_http_deepinfer_chat_encode(ngx_http_deepinfer_prepare_t *p)
 {
-    ngx_http_cleanup_t        *hcln;
-    ngx_pool_cleanup_t        *pcln;
-    ngx_http_deepinfer_ctx_t  *ctx;
+    int       rc;
+    char      param[64];
+    di_err_t  err;
 
-    ctx = ngx_pcalloc(r->pool, sizeof(ngx_http_deepinfer_ctx_t));
-    if (ctx == NULL) {
-        return NULL;
+    ngx_memzero(&err, sizeof(di_err_t));
+
+    rc = di_dialect_encode(p->pool->dialect, p->tok, di_chat_req_conv(p->req),
+                           NGX_HTTP_DEEPINFER_PROMPT_MAX, &p->ids, &p->n_ids,
+                           &err);
+
+    switch (rc) {
+
+    case DI_OK:
+        return DI_OK;
+
+    case DI_ELIMIT:
+        di_api_err_set(&p->err, 400, "invalid_request_error",
+                       "context_length_exceeded", "messages",
+                       "The messages have more than %zu tokens.",
+                       NGX_HTTP_DEEPINFER_PROMPT_MAX);
+        break;
+
+    case DI_EINVAL:
+        (void) snprintf(param, sizeof(param), "messages[%zu]", err.offset);
+        di_api_err_set(&p->err, 400, "invalid_request_error", "", param,
+                       "%s", err.text);
+        break;
+
+    default:
+        di_api_err_set(&p->err, 500, "server_error", "", "",
+                       "The prompt could not be encoded: %s.", err.text);
     }
 
-    ctx->request = r;
-    ctx->conf = ngx_http_get_module_loc_conf(r, ngx_http_deepinfer_module);
-    ctx->start = ngx_http_deepinfer_now();
+    p->ids = NULL;
+    p->n_ids = 0;
 
-    ctx->timer.handler = ngx_http_deepinfer_timer_handler;
-    ctx->timer.data = ctx;
-    ctx->timer.log = r->connection->log;
-
-    if (ngx_http_deepinfer_request_id(r, &ctx->request_id) != NGX_OK) {
-        return NULL;
-    }
-
-    pcln = ngx_pool_cleanup_add(r->pool, 0);
-    if (pcln == NULL) {
-        return NULL;
-    }
-
-    hcln = ngx_http_cleanup_add(r, 0);
-    if (hcln == NULL) {
-        return NULL;
-    }
-
-    pcln->handler = ngx_http_deepinfer_pool_cleanup;
-    pcln->data = ctx;
-
-    hcln->handler = ngx_http_deepinfer_cleanup;
-    hcln->data = ctx;
-
-    ngx_http_set_ctx(r, ctx, ngx_http_deepinfer_module);
-
-    return ctx;
-}
-
-
-/*
- * A context survives an internal redirect (to the location of an error_page),
- * which clears those of all modules: it is found by its cleanup handler.
- */
-
-ngx_http_deepinfer_ctx_t *
-ngx_http_deepinfer_get_ctx(ngx_http_request_t *r)
-{
-    ngx_pool_cleanup_t        *cln;
-    ngx_http_deepinfer_ctx_t  *ctx;
-
-    r = r->main;
-
-    ctx = ngx_http_get_module_ctx(r, ngx_http_deepinfer_module);
-
-    if (ctx || !(r->internal || r->filter_finalize)) {
-        return ctx;
-    }
-
-    for (cln = r->pool->cleanup; cln; cln = cln->next) {
-        if (cln->handler == ngx_http_deepinfer_pool_cleanup) {
-            return cln->data;
-        }
-    }
-
-    return NULL;
-}
-
-
-static ngx_uint_t
-ngx_http_deepinfer_encoded_body(ngx_http_request_t *r)
-{
-    ngx_table_elt_t  *h;
-
-    h = ngx_http_deepinfer_find_header(&r->headers_in.headers,
-                                       "content-encoding");
-
-    return h && !(h->value.len == sizeof("identity") - 1
-                  && ngx_strncasecmp(h->value.data, (u_char *) "identity",
-                                     sizeof("identity") - 1)
-                     == 0);
+    return rc;
 }
 
 
 static void
-ngx_http_deepinfer_body_handler(ngx_http_request_t *r)
+ngx_http_deepinfer_chat_close_req(void *req)
 {
-    ngx_chain_t               *cl;
-    ngx_http_deepinfer_ctx_t  *ctx;
-
-    ctx = ngx_http_get_module_ctx(r, ngx_http_deepinfer_module);
-
-    if (ctx == NULL || ctx->closed) {
-        ngx_log_error(NGX_LOG_ALERT, r->connection->log, 0,
-                      "deepinfer: a request without its context");
-        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
-        return;
-    }
-
-    ngx_add_timer(&ctx->timer, ctx->conf->ping ? ctx->conf->ping
-                                               : NGX_HTTP_DEEPINFER_GUARD);
-
-    ngx_http_deepinfer_watch_client(ctx);
-
-    if (ctx->closed) {
-        return;
-    }
-
-    ctx->prepare.pool = ctx->pool;
-
-    if (r->request_body) {
-        ctx->prepare.bufs = r->request_body->bufs;
-    }
-
-    for (cl = ctx->prepare.bufs; cl; cl = cl->next) {
-        if (ngx_buf_in_memory(cl->buf) || cl->buf->in_file) {
-            ctx->prepare.len += ngx_buf_size(cl->buf);
-        }
-    }
-
-#if (NGX_THREADS)
-
-    if (ctx->conf->threads && ctx->prepare.len >= ctx->conf->thread_size) {
-
-        if (ngx_http_deepinfer_post_thread(ctx) != NGX_OK) {
-            ctx->retry_after = 1;
-            ngx_http_deepinfer_fail(ctx, 503, "overloaded",
-                                    "Too many long prompts are being read.");
-            ngx_http_deepinfer_chat_run(ctx);
-        }
-
-        return;
-    }
-
-#endif
-
-    ctx->prepare.tok = ctx->pool->tok;
-    ngx_http_deepinfer_prepare(&ctx->prepare);
-    ngx_http_deepinfer_prepared(ctx);
+    di_chat_req_close(req);
 }
 
 
-/*
- * After the body nginx no longer looks at the socket.  A client that has
- * already closed its side gives no other event, as the one that brought the
- * body told it, too.
- */
-
-static void
-ngx_http_deepinfer_watch_client(ngx_http_deepinfer_ctx_t *ctx)
+static int
+ngx_http_deepinfer_chat_open(ngx_http_deepinfer_ctx_t *ctx, const char *id)
 {
-    ngx_http_request_t  *r;
+    int             rc;
+    di_str_t        model;
+    di_chat_out_t  *out;
 
-    r = ctx->request;
+    model.data = (char *) ctx->pool->name.data;
+    model.len = ctx->pool->name.len;
 
-    r->write_event_handler = ngx_http_request_empty_handler;
+    rc = di_chat_out_open(ctx->prepare.req, ctx->pool->vocab, id, model,
+                          ngx_time(), &out);
 
-    if (ctx->conf->ignore_client_abort) {
-        r->read_event_handler = ngx_http_block_reading;
-        return;
+    if (rc == DI_OK) {
+        di_chat_out_start(out, (uint32_t) ctx->prepare.n_ids,
+                          ctx->cached_tokens);
+        ctx->out = out;
     }
 
-    r->read_event_handler = ngx_http_test_reading;
-
-#if (NGX_HTTP_V2)
-    if (r->stream) {
-        return;
-    }
-#endif
-
-#if (NGX_HAVE_EPOLLRDHUP)
-    if (r->connection->read->pending_eof) {
-        ngx_http_test_reading(r);
-    }
-#endif
+    return rc;
 }
 
 
-#if (NGX_THREADS)
-
-static ngx_int_t
-ngx_http_deepinfer_post_thread(ngx_http_deepinfer_ctx_t *ctx)
+static int
+ngx_http_deepinfer_chat_logprob(ngx_http_deepinfer_ctx_t *ctx,
+    const di_event_t *ev, const di_top_logprob_t *top)
 {
-    ngx_thread_task_t   *task;
-    ngx_http_request_t  *r;
+    ngx_uint_t     i, n;
+    di_chat_top_t  list[DI_GEN_TOP_LOGPROBS_MAX];
 
-    r = ctx->request;
+    n = ngx_min(ev->n_top, DI_GEN_TOP_LOGPROBS_MAX);
 
-    task = ngx_thread_task_alloc(r->pool, 0);
-    if (task == NULL) {
-        return NGX_ERROR;
+    for (i = 0; i < n; i++) {
+        list[i].id = top[i].id;
+        list[i].logprob = top[i].logprob;
     }
 
-    task->ctx = &ctx->prepare;
-    task->handler = ngx_http_deepinfer_thread_handler;
-    task->event.handler = ngx_http_deepinfer_thread_done;
-    task->event.data = ctx;
+    return di_chat_out_logprob(ctx->out, ev->choice, ev->u.logprob.token,
+                               ev->u.logprob.logprob, list, n);
+}
 
-    if (ngx_thread_task_post(ctx->conf->threads, task) != NGX_OK) {
-        return NGX_ERROR;
-    }
 
-    /* "blocked" keeps the request's memory until the thread is done */
+static int
+ngx_http_deepinfer_chat_tokens(ngx_http_deepinfer_ctx_t *ctx,
+    const di_event_t *ev, bool *stopped)
+{
+    return di_chat_out_tokens(ctx->out, ev->choice, ev->u.tokens,
+                              ngx_min(ev->n_tokens, DI_EV_TOKENS_MAX),
+                              &ctx->pending, stopped);
+}
 
-    r->main->blocked++;
-    r->aio = 1;
 
-    return NGX_OK;
+static int
+ngx_http_deepinfer_chat_finish(ngx_http_deepinfer_ctx_t *ctx, uint32_t choice,
+    di_chat_finish_t reason, bool *done)
+{
+    return di_chat_out_finish(ctx->out, choice, reason, &ctx->pending, done);
+}
+
+
+static int
+ngx_http_deepinfer_chat_end(ngx_http_deepinfer_ctx_t *ctx)
+{
+    return ctx->stream ? di_chat_out_end(ctx->out, &ctx->pending)
+                       : di_chat_out_body(ctx->out, &ctx->pending);
+}
+
+
+static uint32_t
+ngx_http_deepinfer_chat_completion_tokens(const void *out)
+{
+    return di_chat_out_completion_tokens(out);
 }
 
 
 static void
-ngx_http_deepinfer_thread_handler(void *data, ngx_log_t *log)
+ngx_http_deepinfer_chat_close_out(void *out)
 {
-    ngx_http_deepinfer_prepare(data);
-}
-
-
-static void
-ngx_http_deepinfer_thread_done(ngx_event_t *ev)
-{
-    ngx_connection_t          *c;
-    ngx_http_request_t        *r;
-    ngx_http_deepinfer_ctx_t  *ctx;
-
-    ctx = ev->data;
-    r = ctx->request;
-    c = r->connection;
-
-    ngx_http_set_log_request(c->log, r);
-
-    r->main->blocked--;
-    r->aio = 0;
-
-    if (ctx->closed) {
-
-        /* it was terminated meanwhile, and could not be freed */
-
-        ngx_http_finalize_request(r, NGX_ERROR);
-
-    } else {
-        ngx_http_deepinfer_prepared(ctx);
-    }
-
-    ngx_http_run_posted_requests(c);
-}
-
-#endif
-
-
-static void
-ngx_http_deepinfer_prepared(ngx_http_deepinfer_ctx_t *ctx)
-{
-    di_str_t             ignored;
-    ngx_http_request_t  *r;
-
-    r = ctx->request;
-
-    if (ctx->prepare.err.status) {
-        ngx_http_deepinfer_chat_run(ctx);
-        return;
-    }
-
-    ignored = di_chat_req_ignored(ctx->prepare.req);
-
-    if (ignored.len) {
-        ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
-                      "deepinfer: unknown fields are ignored: %*s",
-                      ngx_min(ignored.len, 512), ignored.data);
-    }
-
-    if (ngx_http_deepinfer_prepare_gen(ctx) != NGX_OK) {
-        ngx_http_deepinfer_fail_memory(ctx);
-        ngx_http_deepinfer_chat_run(ctx);
-        return;
-    }
-
-    ctx->stream = di_chat_req_params(ctx->prepare.req)->stream;
-
-    ngx_http_deepinfer_dispatch(ctx);
-}
-
-
-/* The engine died, or is as good as dead; the request has left it. */
-
-void
-ngx_http_deepinfer_chat_engine_lost(ngx_http_deepinfer_ctx_t *ctx)
-{
-    if (ctx->done) {
-        return;
-    }
-
-    ctx->retry_after = 1;
-    ngx_http_deepinfer_fail(ctx, 503, "engine_unavailable",
-                            "The engine that ran this request is gone.");
-
-    ngx_http_deepinfer_move(ctx);
-    ngx_http_deepinfer_chat_run(ctx);
-}
-
-
-/* Act on what has changed. */
-
-void
-ngx_http_deepinfer_chat_run(ngx_http_deepinfer_ctx_t *ctx)
-{
-    if (ctx->closed || ctx->finalized) {
-        return;
-    }
-
-    if (ctx->moved) {
-        ctx->moved = 0;
-        ctx->first = 0;
-        ctx->finish = ngx_http_deepinfer_finish_none;
-        ctx->retry_after = 0;
-        ctx->prepare.err.status = 0;
-        ngx_memzero(ctx->finished, sizeof(ctx->finished));
-
-        if (ctx->out) {
-            di_chat_out_close(ctx->out);
-            ctx->out = NULL;
-        }
-
-        (void) ngx_atomic_fetch_add(&ctx->pool->stats->resubmits, 1);
-
-        ngx_http_deepinfer_engine_release(ctx);
-        ngx_http_deepinfer_dispatch(ctx);
-        return;
-    }
-
-    if (ctx->pending.failed) {
-        ngx_http_deepinfer_fail_memory(ctx);
-    }
-
-    if (ctx->prepare.err.status) {
-        ngx_http_deepinfer_output_error(ctx);
-        return;
-    }
-
-    if (ctx->stream) {
-
-        if (ctx->pending.len) {
-            ctx->content = 1;
-            ngx_http_deepinfer_output_stream(ctx);
-        }
-
-    } else if (ctx->done) {
-        ngx_http_deepinfer_output_body(ctx);
-    }
-}
-
-
-/*
- * It keeps a graceful worker alive, sends comments to a client that waits for
- * a long prefill, and finds events whose bell was lost.
- */
-
-static void
-ngx_http_deepinfer_timer_handler(ngx_event_t *ev)
-{
-    ngx_msec_t                 ping, idle;
-    ngx_connection_t          *c;
-    ngx_http_deepinfer_ctx_t  *ctx;
-
-    ctx = ev->data;
-    c = ctx->request->connection;
-    ping = ctx->conf->ping;
-
-    ngx_http_set_log_request(c->log, ctx->request);
-
-    if (ctx->engine) {
-        ngx_http_deepinfer_engine_poll(ctx->engine);
-    }
-
-    if (ping == 0) {
-        ngx_add_timer(ev, NGX_HTTP_DEEPINFER_GUARD);
-        return;
-    }
-
-    idle = ctx->sent ? ngx_current_msec - ctx->sent : ping;
-
-    if (idle < ping) {
-        ngx_add_timer(ev, ping - idle);
-        return;
-    }
-
-    ngx_add_timer(ev, ping);
-
-    if (ctx->stream && !ctx->blocked && !ctx->done) {
-        di_sbuf_add(&ctx->pending, ": ping\n\n", sizeof(": ping\n\n") - 1);
-        ngx_http_deepinfer_output_stream(ctx);
-        ngx_http_run_posted_requests(c);
-    }
-}
-
-
-static void
-ngx_http_deepinfer_cleanup(void *data)
-{
-    ngx_http_deepinfer_ctx_t  *ctx;
-
-    ctx = data;
-
-    if (ctx->closed) {
-        return;
-    }
-
-    ctx->closed = 1;
-
-    if (ctx->timer.timer_set) {
-        ngx_del_timer(&ctx->timer);
-    }
-
-    ngx_http_deepinfer_engine_release(ctx);
-
-    if (!ctx->finalized) {
-        ctx->status = ctx->request->err_status;
-
-        if (ctx->status == 0) {
-            ctx->status = NGX_HTTP_CLIENT_CLOSED_REQUEST;
-        }
-
-        ctx->finish = ngx_http_deepinfer_finish_abort;
-    }
-
-    ngx_http_deepinfer_metrics_request(ctx);
-}
-
-
-static void
-ngx_http_deepinfer_pool_cleanup(void *data)
-{
-    ngx_http_deepinfer_ctx_t  *ctx;
-
-    ctx = data;
-
-    ngx_http_deepinfer_cleanup(ctx);
-
-    if (ctx->out) {
-        di_chat_out_close(ctx->out);
-    }
-
-    ngx_http_deepinfer_prepare_free(&ctx->prepare);
-
-    di_sbuf_free(&ctx->pending);
-    di_sbuf_free(&ctx->sending);
+    di_chat_out_close(out);
 }

@@ -161,7 +161,8 @@ ngx_http_deepinfer_dispatch_one(ngx_http_deepinfer_ctx_t *ctx)
 
     case DI_ELIMIT:
         di_api_err_set(e, 400, "invalid_request_error",
-                       "context_length_exceeded", "messages",
+                       "context_length_exceeded",
+                       ctx->prepare.api->prompt,
                        "A prompt of %zu tokens is too long.",
                        ctx->prepare.n_ids);
         goto failed;
@@ -178,7 +179,7 @@ failed:
         ctx->retry_after = NGX_HTTP_DEEPINFER_RETRY_AFTER;
     }
 
-    ngx_http_deepinfer_chat_run(ctx);
+    ngx_http_deepinfer_run(ctx);
 
     return NGX_DONE;
 }
@@ -268,10 +269,11 @@ ngx_http_deepinfer_fit(ngx_http_deepinfer_ctx_t *ctx, uint32_t max_model_len)
 
     if (ctx->prepare.n_ids >= max_model_len) {
         di_api_err_set(&ctx->prepare.err, 400, "invalid_request_error",
-                       "context_length_exceeded", "messages",
+                       "context_length_exceeded",
+                       ctx->prepare.api->prompt,
                        "This model's maximum context length is %u tokens, "
                        "and the answer needs at least one of them. "
-                       "The messages have %zu tokens.",
+                       "The prompt has %zu tokens.",
                        max_model_len, ctx->prepare.n_ids);
         return NGX_ERROR;
     }
@@ -375,7 +377,7 @@ ngx_http_deepinfer_drain_queue(ngx_queue_t *queue)
             di_api_err_set(&ctx->prepare.err, 503, "server_error",
                            "shutting_down", "",
                            "The server is shutting down.");
-            ngx_http_deepinfer_chat_run(ctx);
+            ngx_http_deepinfer_run(ctx);
         }
 
         ngx_http_run_posted_requests(c);

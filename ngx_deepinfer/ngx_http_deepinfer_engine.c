@@ -223,7 +223,7 @@ ngx_http_deepinfer_engine_lost(ngx_http_deepinfer_engine_t *engine,
         ngx_http_set_log_request(c->log, ctx->request);
 
         ngx_http_deepinfer_engine_release(ctx);
-        ngx_http_deepinfer_chat_engine_lost(ctx);
+        ngx_http_deepinfer_engine_gone(ctx);
 
         ngx_http_run_posted_requests(c);
     }

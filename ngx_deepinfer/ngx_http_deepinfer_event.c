@@ -4,7 +4,7 @@
  *
  * Events are applied in the order in which they come, and none of them ends
  * the request: they add to the output, or set what
- * ngx_http_deepinfer_chat_run() acts upon when all events were taken.  An
+ * ngx_http_deepinfer_run() acts upon when all events were taken.  An
  * event is foreign data, so whatever it holds is checked or bounded here.
  */
 
@@ -72,10 +72,7 @@ ngx_http_deepinfer_event(ngx_http_deepinfer_ctx_t *ctx,
 static ngx_int_t
 ngx_http_deepinfer_begin(ngx_http_deepinfer_ctx_t *ctx)
 {
-    int       rc;
-    char      id[sizeof("chatcmpl-") + 32];
-    u_char    random[16];
-    di_str_t  model;
+    u_char  id[NGX_HTTP_DEEPINFER_ID_MAX], random[16], *p;
 
     if (ctx->out) {
         return NGX_OK;
@@ -85,23 +82,13 @@ ngx_http_deepinfer_begin(ngx_http_deepinfer_ctx_t *ctx)
         goto failed;
     }
 
-    ngx_memcpy(id, "chatcmpl-", sizeof("chatcmpl-") - 1);
-    *ngx_hex_dump((u_char *) id + sizeof("chatcmpl-") - 1, random,
-                  sizeof(random)) = '\0';
+    p = ngx_cpymem(id, ctx->prepare.api->id, ngx_strlen(ctx->prepare.api->id));
+    *ngx_hex_dump(p, random, sizeof(random)) = '\0';
 
-    model.data = (char *) ctx->pool->name.data;
-    model.len = ctx->pool->name.len;
-
-    rc = di_chat_out_open(ctx->prepare.req, ctx->pool->vocab, id, model,
-                          ngx_time(), &ctx->out);
-
-    if (rc != DI_OK) {
+    if (ctx->prepare.api->open(ctx, (char *) id) != DI_OK) {
         ctx->out = NULL;
         goto failed;
     }
-
-    di_chat_out_start(ctx->out, (uint32_t) ctx->prepare.n_ids,
-                      ctx->cached_tokens);
 
     return NGX_OK;
 
@@ -116,24 +103,11 @@ static void
 ngx_http_deepinfer_logprob(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev,
     const di_top_logprob_t *top)
 {
-    ngx_uint_t     i, n;
-    di_chat_top_t  list[DI_GEN_TOP_LOGPROBS_MAX];
-
     if (ngx_http_deepinfer_begin(ctx) != NGX_OK) {
         return;
     }
 
-    n = ngx_min(ev->n_top, DI_GEN_TOP_LOGPROBS_MAX);
-
-    for (i = 0; i < n; i++) {
-        list[i].id = top[i].id;
-        list[i].logprob = top[i].logprob;
-    }
-
-    if (di_chat_out_logprob(ctx->out, ev->choice, ev->u.logprob.token,
-                            ev->u.logprob.logprob, list, n)
-        != DI_OK)
-    {
+    if (ctx->prepare.api->logprob(ctx, ev, top) != DI_OK) {
         ngx_http_deepinfer_fail_memory(ctx);
     }
 }
@@ -156,11 +130,7 @@ ngx_http_deepinfer_tokens(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev)
 
     stopped = false;
 
-    if (di_chat_out_tokens(ctx->out, ev->choice, ev->u.tokens,
-                           ngx_min(ev->n_tokens, DI_EV_TOKENS_MAX),
-                           &ctx->pending, &stopped)
-        != DI_OK)
-    {
+    if (ctx->prepare.api->tokens(ctx, ev, &stopped) != DI_OK) {
         ngx_http_deepinfer_fail_memory(ctx);
         return;
     }
@@ -233,14 +203,13 @@ ngx_http_deepinfer_finish_choice(ngx_http_deepinfer_ctx_t *ctx,
 
     done = false;
 
-    rc = di_chat_out_finish(ctx->out, choice, reason, &ctx->pending, &done);
+    rc = ctx->prepare.api->finish(ctx, choice, reason, &done);
 
     if (rc == DI_OK && done) {
         ctx->over = 1;
         ctx->done = 1;
 
-        rc = ctx->stream ? di_chat_out_end(ctx->out, &ctx->pending)
-                         : di_chat_out_body(ctx->out, &ctx->pending);
+        rc = ctx->prepare.api->end(ctx);
     }
 
     if (rc != DI_OK) {
@@ -273,14 +242,16 @@ ngx_http_deepinfer_reject(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev)
 
     case DI_REJECT_TOO_LONG:
         di_api_err_set(err, 400, "invalid_request_error",
-                       "context_length_exceeded", "messages",
+                       "context_length_exceeded",
+                       ctx->prepare.api->prompt,
                        "This model's maximum context length is %u tokens. "
-                       "The messages have %u tokens.", b, a);
+                       "The prompt has %u tokens.", b, a);
         break;
 
     case DI_REJECT_KV:
         di_api_err_set(err, 400, "invalid_request_error",
-                       "context_length_exceeded", "messages",
+                       "context_length_exceeded",
+                       ctx->prepare.api->prompt,
                        "The request needs %u blocks of KV memory, and the "
                        "engine has %u.", a, b);
         break;

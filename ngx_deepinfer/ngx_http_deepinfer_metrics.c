@@ -48,19 +48,22 @@ typedef struct {
 typedef struct {
     u_char                        *last;
     u_char                        *end;
+    ngx_http_deepinfer_stats_t    *stats;       /* of no pool */
     ngx_http_deepinfer_pool_t    **pools;
     ngx_uint_t                     n_pools;
 } ngx_http_deepinfer_text_t;
 
 
-static ngx_http_deepinfer_stats_t *ngx_http_deepinfer_zone_pool(
-    ngx_slab_pool_t *shpool, ngx_http_deepinfer_pool_t *pool);
+static ngx_http_deepinfer_stats_t *ngx_http_deepinfer_zone_stats(
+    ngx_slab_pool_t *shpool, ngx_str_t *name);
 static ngx_http_deepinfer_code_e ngx_http_deepinfer_code(ngx_uint_t status);
 static void ngx_http_deepinfer_observe(ngx_http_deepinfer_histogram_t *h,
     const uint32_t *bounds, uint64_t value);
 static void ngx_http_deepinfer_printf(ngx_http_deepinfer_text_t *text,
     const char *fmt, ...);
 static void ngx_http_deepinfer_text_requests(ngx_http_deepinfer_text_t *text);
+static void ngx_http_deepinfer_text_codes(ngx_http_deepinfer_text_t *text,
+    ngx_http_deepinfer_stats_t *stats);
 static void ngx_http_deepinfer_text_counter(ngx_http_deepinfer_text_t *text,
     const char *name, const char *help, size_t offset);
 static void ngx_http_deepinfer_text_histogram(ngx_http_deepinfer_text_t *text,
@@ -152,6 +155,8 @@ ngx_http_deepinfer_zone_init(ngx_shm_zone_t *zone, void *data)
     ngx_http_deepinfer_shared_t      *shared;
     ngx_http_deepinfer_main_conf_t   *mcf;
 
+    static ngx_str_t  none = ngx_null_string;
+
     mcf = zone->data;
     shpool = (ngx_slab_pool_t *) zone->shm.addr;
     shared = shpool->data;
@@ -179,10 +184,19 @@ ngx_http_deepinfer_zone_init(ngx_shm_zone_t *zone, void *data)
         return NGX_ERROR;
     }
 
+    /* that of requests which no pool answers has an empty name */
+
+    mcf->stats = ngx_http_deepinfer_zone_stats(shpool, &none);
+
+    if (mcf->stats == NULL) {
+        return NGX_ERROR;
+    }
+
     pools = mcf->pools.elts;
 
     for (i = 0; i < mcf->pools.nelts; i++) {
-        pools[i]->stats = ngx_http_deepinfer_zone_pool(shpool, pools[i]);
+        pools[i]->stats = ngx_http_deepinfer_zone_stats(shpool,
+                                                        &pools[i]->name);
 
         if (pools[i]->stats == NULL) {
             ngx_log_error(NGX_LOG_EMERG, zone->shm.log, 0,
@@ -196,11 +210,10 @@ ngx_http_deepinfer_zone_init(ngx_shm_zone_t *zone, void *data)
 }
 
 
-/* The counters that go by the pool's name, from before or new. */
+/* The counters that go by a pool's name, from before or new. */
 
 static ngx_http_deepinfer_stats_t *
-ngx_http_deepinfer_zone_pool(ngx_slab_pool_t *shpool,
-    ngx_http_deepinfer_pool_t *pool)
+ngx_http_deepinfer_zone_stats(ngx_slab_pool_t *shpool, ngx_str_t *name)
 {
     ngx_queue_t                  *q;
     ngx_http_deepinfer_stats_t   *stats;
@@ -214,8 +227,8 @@ ngx_http_deepinfer_zone_pool(ngx_slab_pool_t *shpool,
     {
         stats = ngx_queue_data(q, ngx_http_deepinfer_stats_t, queue);
 
-        if (stats->len == pool->name.len
-            && ngx_memcmp(stats->name, pool->name.data, stats->len) == 0)
+        if (stats->len == name->len
+            && ngx_memcmp(stats->name, name->data, stats->len) == 0)
         {
             return stats;
         }
@@ -226,8 +239,8 @@ ngx_http_deepinfer_zone_pool(ngx_slab_pool_t *shpool,
         return NULL;
     }
 
-    stats->len = pool->name.len;
-    ngx_memcpy(stats->name, pool->name.data, stats->len);
+    stats->len = name->len;
+    ngx_memcpy(stats->name, name->data, stats->len);
 
     ngx_queue_insert_tail(&shared->pools, &stats->queue);
 
@@ -240,14 +253,18 @@ ngx_http_deepinfer_zone_pool(ngx_slab_pool_t *shpool,
 void
 ngx_http_deepinfer_metrics_request(ngx_http_deepinfer_ctx_t *ctx)
 {
-    uint64_t                     tokens, n;
-    ngx_http_deepinfer_stats_t  *stats;
+    uint64_t                         tokens, n;
+    ngx_http_deepinfer_stats_t      *stats;
+    ngx_http_deepinfer_main_conf_t  *mcf;
 
-    if (ctx->pool == NULL) {
+    mcf = ngx_http_get_module_main_conf(ctx->request,
+                                        ngx_http_deepinfer_module);
+
+    stats = ctx->pool ? ctx->pool->stats : mcf->stats;
+
+    if (stats == NULL) {
         return;
     }
-
-    stats = ctx->pool->stats;
 
     (void) ngx_atomic_fetch_add(
                   &stats->codes[ngx_http_deepinfer_code(ctx->status)], 1);
@@ -257,7 +274,7 @@ ngx_http_deepinfer_metrics_request(ngx_http_deepinfer_ctx_t *ctx)
         return;
     }
 
-    tokens = di_chat_out_completion_tokens(ctx->out);
+    tokens = ctx->prepare.api->completion_tokens(ctx->out);
 
     (void) ngx_atomic_fetch_add(&stats->prompt_tokens, ctx->prepare.n_ids);
     (void) ngx_atomic_fetch_add(&stats->cached_tokens, ctx->cached_tokens);
@@ -352,10 +369,11 @@ ngx_http_deepinfer_metrics_handler(ngx_http_request_t *r)
 
     mcf = ngx_http_get_module_main_conf(r, ngx_http_deepinfer_module);
 
+    text.stats = mcf->stats;
     text.pools = mcf->pools.elts;
     text.n_pools = mcf->pools.nelts;
 
-    size = NGX_HTTP_DEEPINFER_LINES;
+    size = NGX_HTTP_DEEPINFER_LINES + ngx_http_deepinfer_codes;
 
     for (i = 0; i < text.n_pools; i++) {
         size += NGX_HTTP_DEEPINFER_POOL_LINES
@@ -427,15 +445,12 @@ ngx_http_deepinfer_text_requests(ngx_http_deepinfer_text_t *text)
                 "# HELP deepinfer_requests_total Requests by status.\n"
                 "# TYPE deepinfer_requests_total counter\n");
 
-    for (i = 0; i < text->n_pools; i++) {
-        stats = text->pools[i]->stats;
+    if (text->stats) {
+        ngx_http_deepinfer_text_codes(text, text->stats);
+    }
 
-        for (n = 0; n < ngx_http_deepinfer_codes; n++) {
-            ngx_http_deepinfer_printf(text,
-                "deepinfer_requests_total{model=\"%V\",code=\"%s\"} %uA\n",
-                &text->pools[i]->name, ngx_http_deepinfer_code_names[n],
-                stats->codes[n]);
-        }
+    for (i = 0; i < text->n_pools; i++) {
+        ngx_http_deepinfer_text_codes(text, text->pools[i]->stats);
     }
 
     ngx_http_deepinfer_printf(text,
@@ -475,6 +490,23 @@ ngx_http_deepinfer_text_requests(ngx_http_deepinfer_text_t *text)
                        "Time per token after the first, mean of a request.",
                        offsetof(ngx_http_deepinfer_stats_t, tpot),
                        ngx_http_deepinfer_tpot_bounds);
+}
+
+
+/* An empty label is the same as none. */
+
+static void
+ngx_http_deepinfer_text_codes(ngx_http_deepinfer_text_t *text,
+    ngx_http_deepinfer_stats_t *stats)
+{
+    ngx_uint_t  n;
+
+    for (n = 0; n < ngx_http_deepinfer_codes; n++) {
+        ngx_http_deepinfer_printf(text,
+                "deepinfer_requests_total{model=\"%*s\",code=\"%s\"} %uA\n",
+                stats->len, stats->name, ngx_http_deepinfer_code_names[n],
+                stats->codes[n]);
+    }
 }
 
 

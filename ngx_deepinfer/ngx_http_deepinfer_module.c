@@ -29,9 +29,35 @@ static char *ngx_http_deepinfer_zone(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 static char *ngx_http_deepinfer_thread_pool(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+static char *ngx_http_deepinfer_answer(ngx_conf_t *cf,
+    ngx_http_deepinfer_loc_conf_t *dlcf, const ngx_http_deepinfer_api_t *api);
 static ngx_int_t ngx_http_deepinfer_handler(ngx_http_request_t *r);
 static ngx_int_t ngx_http_deepinfer_init_process(ngx_cycle_t *cycle);
 static void ngx_http_deepinfer_exit_process(ngx_cycle_t *cycle);
+
+
+/* the first is that of a deepinfer_pass alone */
+
+static const ngx_http_deepinfer_api_t  ngx_http_deepinfer_apis[] = {
+
+    { ngx_string("chat"),
+      ngx_http_deepinfer_gen_handler, &ngx_http_deepinfer_chat },
+
+    { ngx_string("models"), ngx_http_deepinfer_models_handler, NULL },
+
+    { ngx_string("health"), ngx_http_deepinfer_health_handler, NULL },
+
+    { ngx_string("metrics"), ngx_http_deepinfer_metrics_handler, NULL },
+
+    { ngx_null_string, NULL, NULL }
+};
+
+
+/* what deepinfer_error makes of a location */
+
+static const ngx_http_deepinfer_api_t  ngx_http_deepinfer_error_api = {
+    ngx_string("error"), ngx_http_deepinfer_error_handler, NULL
+};
 
 
 static ngx_command_t  ngx_http_deepinfer_commands[] = {
@@ -192,20 +218,7 @@ ngx_http_deepinfer_handler(ngx_http_request_t *r)
 
     dlcf = ngx_http_get_module_loc_conf(r, ngx_http_deepinfer_module);
 
-    switch (dlcf->api) {
-
-    case NGX_HTTP_DEEPINFER_API_MODELS:
-        return ngx_http_deepinfer_models_handler(r);
-
-    case NGX_HTTP_DEEPINFER_API_HEALTH:
-        return ngx_http_deepinfer_health_handler(r);
-
-    case NGX_HTTP_DEEPINFER_API_METRICS:
-        return ngx_http_deepinfer_metrics_handler(r);
-
-    default: /* NGX_HTTP_DEEPINFER_API_CHAT */
-        return ngx_http_deepinfer_chat_handler(r);
-    }
+    return dlcf->api->handler(r);
 }
 
 
@@ -305,7 +318,7 @@ ngx_http_deepinfer_create_loc_conf(ngx_conf_t *cf)
         return NULL;
     }
 
-    dlcf->api = NGX_CONF_UNSET_UINT;
+    dlcf->api = NGX_CONF_UNSET_PTR;
     dlcf->ping = NGX_CONF_UNSET_MSEC;
     dlcf->buffer_size = NGX_CONF_UNSET_SIZE;
     dlcf->thread_size = NGX_CONF_UNSET_SIZE;
@@ -346,15 +359,15 @@ ngx_http_deepinfer_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         clcf->handler = ngx_http_deepinfer_handler;
     }
 
-    ngx_conf_init_uint_value(conf->api, NGX_HTTP_DEEPINFER_API_CHAT);
+    ngx_conf_init_ptr_value(conf->api, ngx_http_deepinfer_apis);
 
-    if (conf->api_file && conf->api == NGX_HTTP_DEEPINFER_API_CHAT
+    if (conf->api_file && conf->api->gen
         && conf->pool == NULL && conf->pass == NULL)
     {
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "\"deepinfer_api chat\" needs \"deepinfer_pass\" in the "
+                      "\"deepinfer_api %V\" needs \"deepinfer_pass\" in the "
                       "same location in %s:%ui",
-                      conf->api_file, conf->api_line);
+                      &conf->api->name, conf->api_file, conf->api_line);
         return NGX_CONF_ERROR;
     }
 
@@ -395,6 +408,10 @@ ngx_http_deepinfer_pass(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     if (dlcf->pool || dlcf->pass) {
         return "is duplicate";
+    }
+
+    if (dlcf->api == &ngx_http_deepinfer_error_api) {
+        return "conflicts with \"deepinfer_error\"";
     }
 
     value = cf->args->elts;
@@ -443,43 +460,24 @@ ngx_http_deepinfer_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_deepinfer_loc_conf_t *dlcf = conf;
 
-    ngx_str_t                 *value;
-    ngx_uint_t                 i;
-    ngx_http_core_loc_conf_t  *clcf;
+    ngx_str_t                       *value;
+    const ngx_http_deepinfer_api_t  *api;
 
-    static ngx_str_t  apis[] = {
-        ngx_string("chat"),
-        ngx_string("models"),
-        ngx_string("health"),
-        ngx_string("metrics")
-    };
-
-    if (dlcf->api != NGX_CONF_UNSET_UINT) {
-        return "is duplicate";
+    if (dlcf->api != NGX_CONF_UNSET_PTR) {
+        return (dlcf->api == &ngx_http_deepinfer_error_api)
+               ? "conflicts with \"deepinfer_error\"" : "is duplicate";
     }
 
     value = cf->args->elts;
 
-    for (i = 0; i < sizeof(apis) / sizeof(apis[0]); i++) {
-
-        if (value[1].len == apis[i].len
-            && ngx_strcmp(value[1].data, apis[i].data) == 0)
-        {
-            dlcf->api = i;
-            dlcf->api_file = cf->conf_file->file.name.data;
-            dlcf->api_line = cf->conf_file->line;
-
-            clcf = ngx_http_conf_get_module_loc_conf(cf,
-                                                     ngx_http_core_module);
-            clcf->handler = ngx_http_deepinfer_handler;
-
-            return NGX_CONF_OK;
+    for (api = ngx_http_deepinfer_apis; api->name.len; api++) {
+        if (ngx_strcmp(value[1].data, api->name.data) == 0) {
+            return ngx_http_deepinfer_answer(cf, dlcf, api);
         }
     }
 
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "unknown api \"%V\", it must be \"chat\", \"models\", "
-                       "\"health\" or \"metrics\"", &value[1]);
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "unknown api \"%V\"",
+                       &value[1]);
     return NGX_CONF_ERROR;
 }
 
@@ -487,10 +485,36 @@ ngx_http_deepinfer_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 static char *
 ngx_http_deepinfer_error(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
+    ngx_http_deepinfer_loc_conf_t *dlcf = conf;
+
+    if (dlcf->api == &ngx_http_deepinfer_error_api) {
+        return "is duplicate";
+    }
+
+    if (dlcf->api != NGX_CONF_UNSET_PTR) {
+        return "conflicts with \"deepinfer_api\"";
+    }
+
+    if (dlcf->pool || dlcf->pass) {
+        return "conflicts with \"deepinfer_pass\"";
+    }
+
+    return ngx_http_deepinfer_answer(cf, dlcf, &ngx_http_deepinfer_error_api);
+}
+
+
+static char *
+ngx_http_deepinfer_answer(ngx_conf_t *cf, ngx_http_deepinfer_loc_conf_t *dlcf,
+    const ngx_http_deepinfer_api_t *api)
+{
     ngx_http_core_loc_conf_t  *clcf;
 
+    dlcf->api = api;
+    dlcf->api_file = cf->conf_file->file.name.data;
+    dlcf->api_line = cf->conf_file->line;
+
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
-    clcf->handler = ngx_http_deepinfer_error_handler;
+    clcf->handler = ngx_http_deepinfer_handler;
 
     return NGX_CONF_OK;
 }

@@ -296,7 +296,7 @@ ngx_http_deepinfer_output_error(ngx_http_deepinfer_ctx_t *ctx)
         return;
     }
 
-    di_chat_write_error_event(&ctx->pending, err);
+    ctx->prepare.api->error_event(&ctx->pending, err);
 
     err->status = 0;
     ctx->done = 1;

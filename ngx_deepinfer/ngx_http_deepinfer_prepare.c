@@ -12,17 +12,8 @@
 #include "ngx_http_deepinfer.h"
 
 
-/*
- * Prompts are encoded whole even if no model could take them, to name their
- * real length, up to what the channel to an engine could carry at all.
- */
-
-#define NGX_HTTP_DEEPINFER_PROMPT_MAX  (DI_IPC_ARENA_BYTES / sizeof(int32_t))
-
-
 static u_char *ngx_http_deepinfer_body(ngx_http_deepinfer_prepare_t *p);
 static ngx_int_t ngx_http_deepinfer_read_file(ngx_buf_t *b, u_char *dst);
-static void ngx_http_deepinfer_encode(ngx_http_deepinfer_prepare_t *p);
 
 
 /* On return either p->ids is a prompt, or p->err says why there is none. */
@@ -30,38 +21,27 @@ static void ngx_http_deepinfer_encode(ngx_http_deepinfer_prepare_t *p);
 void
 ngx_http_deepinfer_prepare(ngx_http_deepinfer_prepare_t *p)
 {
-    int                rc;
-    u_char            *body;
-    di_str_t           model;
-    di_tok_t          *tok;
-    di_chat_limits_t   limits;
+    u_char    *body;
+    di_tok_t  *tok;
 
     body = ngx_http_deepinfer_body(p);
     if (body == NULL) {
         return;
     }
 
-    ngx_memzero(&limits, sizeof(di_chat_limits_t));
-    limits.depth = 64;
-    limits.messages = 4096;
-    limits.vocab = di_vocab_size(p->pool->vocab);
-
-    rc = di_chat_parse((char *) body, p->len, &limits, &p->req, &p->err);
-
-    if (rc != DI_OK) {
+    if (p->api->parse(p, (char *) body) != DI_OK) {
         p->req = NULL;
         return;
     }
 
-    model = di_chat_req_model(p->req);
-
-    if (model.len
-        && !ngx_http_deepinfer_pool_answers(p->pool, model.data, model.len))
+    if (p->model.len
+        && !ngx_http_deepinfer_pool_answers(p->pool, p->model.data,
+                                            p->model.len))
     {
         di_api_err_set(&p->err, 404, "invalid_request_error",
                        "model_not_found", "model",
                        "The model `%.*s` does not exist.",
-                       (int) ngx_min(model.len, 128), model.data);
+                       (int) ngx_min(p->model.len, 128), p->model.data);
         return;
     }
 
@@ -71,7 +51,7 @@ ngx_http_deepinfer_prepare(ngx_http_deepinfer_prepare_t *p)
     p->gathered = NULL;
 
     if (p->tok) {
-        ngx_http_deepinfer_encode(p);
+        (void) p->api->encode(p);
         return;
     }
 
@@ -82,51 +62,10 @@ ngx_http_deepinfer_prepare(ngx_http_deepinfer_prepare_t *p)
     }
 
     p->tok = tok;
-    ngx_http_deepinfer_encode(p);
+    (void) p->api->encode(p);
     p->tok = NULL;
 
     di_tok_close(tok);
-}
-
-
-static void
-ngx_http_deepinfer_encode(ngx_http_deepinfer_prepare_t *p)
-{
-    int       rc;
-    char      param[64];
-    di_err_t  err;
-
-    ngx_memzero(&err, sizeof(di_err_t));
-
-    rc = di_dialect_encode(p->pool->dialect, p->tok, di_chat_req_conv(p->req),
-                           NGX_HTTP_DEEPINFER_PROMPT_MAX, &p->ids, &p->n_ids,
-                           &err);
-
-    switch (rc) {
-
-    case DI_OK:
-        return;
-
-    case DI_ELIMIT:
-        di_api_err_set(&p->err, 400, "invalid_request_error",
-                       "context_length_exceeded", "messages",
-                       "The messages have more than %zu tokens.",
-                       NGX_HTTP_DEEPINFER_PROMPT_MAX);
-        break;
-
-    case DI_EINVAL:
-        (void) snprintf(param, sizeof(param), "messages[%zu]", err.offset);
-        di_api_err_set(&p->err, 400, "invalid_request_error", "", param,
-                       "%s", err.text);
-        break;
-
-    default:
-        di_api_err_set(&p->err, 500, "server_error", "", "",
-                       "The prompt could not be encoded: %s.", err.text);
-    }
-
-    p->ids = NULL;
-    p->n_ids = 0;
 }
 
 
@@ -210,7 +149,7 @@ void
 ngx_http_deepinfer_prepare_free(ngx_http_deepinfer_prepare_t *p)
 {
     if (p->req) {
-        di_chat_req_close(p->req);
+        p->api->close_req(p->req);
         p->req = NULL;
     }
 
@@ -235,7 +174,7 @@ ngx_http_deepinfer_prepare_gen(ngx_http_deepinfer_ctx_t *ctx)
 
     gen = &ctx->gen;
     to = &gen->params;
-    from = di_chat_req_params(ctx->prepare.req);
+    from = ctx->prepare.params;
 
     to->temperature = (float) from->temperature;
     to->top_p = (float) from->top_p;

@@ -165,7 +165,7 @@ ngx_http_deepinfer_variable_value(ngx_http_deepinfer_ctx_t *ctx,
         }
 
         return ngx_http_deepinfer_number(ctx, value,
-                                     di_chat_out_completion_tokens(ctx->out));
+                              ctx->prepare.api->completion_tokens(ctx->out));
 
     case ngx_http_deepinfer_var_ttft:
         if (ctx->first == 0) {

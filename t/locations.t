@@ -55,7 +55,30 @@ __DATA__
 
 
 
-=== TEST 2: in if
+=== TEST 2: requests that are refused at once are counted, too
+--- config
+    add_header X-Finish $deepinfer_finish_reason always;
+    location /pass { deepinfer_pass $arg_pool; }
+    location /metrics { deepinfer_api metrics; }
+--- request eval
+["GET /pass?pool=echo", main::post('/pass?pool=none', 'a'),
+ main::post('/pass?pool=other', 'a'), "GET /metrics"]
+--- more_headers eval
+['', '', 'Content-Encoding: gzip', '']
+--- error_code eval
+[405, 404, 415, 200]
+--- response_headers eval
+[('X-Finish: error') x 3, '!X-Finish']
+--- response_body_like eval
+[('"error"') x 3,
+ 'requests_total\{model="",code="404"\} 1\n(?s:.*)'
+ . 'requests_total\{model="echo",code="405"\} 1\n(?s:.*)'
+ . 'requests_total\{model="echo",code="415"\} 1\n(?s:.*)'
+ . 'finished_total\{model="echo",reason="error"\} 2\n']
+
+
+
+=== TEST 3: in if
 --- config
     location /a {
         if ($arg_x) { deepinfer_pass echo; }
@@ -80,7 +103,7 @@ __DATA__
 
 
 
-=== TEST 3: in a named location, by try_files, error_page and rewrite
+=== TEST 4: in a named location, by try_files, error_page and rewrite
 --- config
     location /try { try_files /none @chat; }
     location /error { error_page 418 = @chat; return 418; }
@@ -99,7 +122,7 @@ __DATA__
 
 
 
-=== TEST 4: a body that an error page asks for again
+=== TEST 5: a body that an error page asks for again
 --- config
     error_page 413 = @chat;
     location /small { client_max_body_size 1k; deepinfer_pass echo; }
@@ -111,7 +134,7 @@ main::post('/small', 'x' x 2000)
 
 
 
-=== TEST 5: an answer's own error is not replaced, nginx's error is
+=== TEST 6: an answer's own error is not replaced, nginx's error is
 --- config
     error_page 400 404 405 413 @error;
     location /chat { client_max_body_size 1k; deepinfer_pass echo; }
@@ -125,7 +148,7 @@ main::post('/small', 'x' x 2000)
 
 
 
-=== TEST 6: mirrored requests
+=== TEST 7: mirrored requests
 --- config
     location /main { mirror /copy; deepinfer_pass echo; }
     location /copy { internal; deepinfer_pass echo; }
@@ -144,7 +167,7 @@ main::post('/small', 'x' x 2000)
 
 
 
-=== TEST 7: a mirrored request that outlives the main one
+=== TEST 8: a mirrored request that outlives the main one
 --- config
     location /main { mirror /copy; return 200 "main"; }
     location /slow { mirror /copy; deepinfer_pass echo; }
@@ -161,7 +184,7 @@ main::post('/small', 'x' x 2000)
 
 
 
-=== TEST 8: subrequests of auth_request and SSI
+=== TEST 9: subrequests of auth_request and SSI
 --- config
     location /auth {
         auth_request /chat;
@@ -200,7 +223,7 @@ main::post('/small', 'x' x 2000)
 
 
 
-=== TEST 9: nginx as a proxy in front, with its buffering
+=== TEST 10: nginx as a proxy in front, with its buffering
 --- config
     location /proxy {
         proxy_pass http://127.0.0.1:$TEST_NGINX_SERVER_PORT/chat;
@@ -222,7 +245,7 @@ main::post('/small', 'x' x 2000)
 
 
 
-=== TEST 10: limit_rate and sub_filter
+=== TEST 11: limit_rate and sub_filter
 --- config
     location /rate { limit_rate 20k; deepinfer_pass echo; }
     location /after { limit_rate_after 1k; limit_rate 50k; deepinfer_pass echo; }
@@ -251,7 +274,7 @@ If-Modified-Since: Thu, 01 Jan 1970 00:00:00 GMT
 
 
 
-=== TEST 11: limit_except, satisfy, deny
+=== TEST 12: limit_except, satisfy, deny
 --- config
     location /a { limit_except GET { deny all; } deepinfer_pass echo; }
     location /b { limit_except POST { deny all; } deepinfer_pass echo; }
@@ -265,7 +288,7 @@ If-Modified-Since: Thu, 01 Jan 1970 00:00:00 GMT
 
 
 
-=== TEST 12: two servers, one pool
+=== TEST 13: two servers, one pool
 --- http_config
     server {
         listen 127.0.0.1:$TEST_NGINX_RAND_PORT_1;

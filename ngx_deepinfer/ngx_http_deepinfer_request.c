@@ -1,0 +1,561 @@
+
+/*
+ * ngx_http_deepinfer_request.c - the life of a request that an engine answers.
+ *
+ * The content handler makes the context, reads the body, has it prepared and
+ * dispatched; then the request waits for events of its engine.  They change
+ * the context (ngx_http_deepinfer_event.c); what follows from that is done
+ * once for all events of a wake-up, by ngx_http_deepinfer_run(), which
+ * alone may end the request.
+ *
+ * Two cleanup handlers end a context.  That of the request runs before the
+ * access log, for whatever reason the request ends: it takes the request from
+ * its engine and counts it.  That of the pool frees the memory, which nginx
+ * may have been sending until then.
+ */
+
+
+#include "ngx_http_deepinfer.h"
+
+
+#define NGX_HTTP_DEEPINFER_GUARD  15000         /* ms, if there are no pings */
+
+
+static ngx_http_deepinfer_ctx_t *ngx_http_deepinfer_create_ctx(
+    ngx_http_request_t *r);
+static void ngx_http_deepinfer_refused(ngx_http_deepinfer_ctx_t *ctx,
+    ngx_uint_t status);
+static ngx_uint_t ngx_http_deepinfer_encoded_body(ngx_http_request_t *r);
+static void ngx_http_deepinfer_body_handler(ngx_http_request_t *r);
+static void ngx_http_deepinfer_watch_client(ngx_http_deepinfer_ctx_t *ctx);
+#if (NGX_THREADS)
+static ngx_int_t ngx_http_deepinfer_post_thread(ngx_http_deepinfer_ctx_t *ctx);
+static void ngx_http_deepinfer_thread_handler(void *data, ngx_log_t *log);
+static void ngx_http_deepinfer_thread_done(ngx_event_t *ev);
+#endif
+static void ngx_http_deepinfer_prepared(ngx_http_deepinfer_ctx_t *ctx);
+static void ngx_http_deepinfer_timer_handler(ngx_event_t *ev);
+static void ngx_http_deepinfer_cleanup(void *data);
+static void ngx_http_deepinfer_pool_cleanup(void *data);
+
+
+ngx_int_t
+ngx_http_deepinfer_gen_handler(ngx_http_request_t *r)
+{
+    ngx_int_t                  rc, known;
+    di_api_err_t              *err;
+    ngx_http_deepinfer_ctx_t  *ctx;
+
+    ctx = ngx_http_deepinfer_create_ctx(r);
+    if (ctx == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    err = &ctx->prepare.err;
+
+    /* the pool counts whatever the answer is */
+
+    known = ngx_http_deepinfer_select_pool(r, ctx->conf, &ctx->pool);
+
+    if (r->method != NGX_HTTP_POST) {
+        ngx_http_deepinfer_refused(ctx, NGX_HTTP_NOT_ALLOWED);
+        return ngx_http_deepinfer_send_not_allowed(r, "POST");
+    }
+
+    if (known != NGX_OK) {
+        di_api_err_set(err, 404, "invalid_request_error", "model_not_found",
+                       "", "There is no model at this address.");
+
+    } else if (ngx_http_deepinfer_encoded_body(r)) {
+        di_api_err_set(err, 415, "invalid_request_error", "", "",
+                       "A body with a Content-Encoding is not supported.");
+    }
+
+    if (err->status) {
+        ngx_http_deepinfer_refused(ctx, err->status);
+
+        rc = ngx_http_discard_request_body(r);
+
+        return (rc == NGX_OK) ? ngx_http_deepinfer_send_error(r, err, 0) : rc;
+    }
+
+    /* a short body then lies in one piece */
+
+    r->request_body_in_single_buf = 1;
+
+    rc = ngx_http_read_client_request_body(r, ngx_http_deepinfer_body_handler);
+
+    if (rc >= NGX_HTTP_SPECIAL_RESPONSE) {
+        ngx_http_deepinfer_refused(ctx, rc);
+        return rc;
+    }
+
+    return NGX_DONE;
+}
+
+
+/* It ends before its body was read. */
+
+static void
+ngx_http_deepinfer_refused(ngx_http_deepinfer_ctx_t *ctx, ngx_uint_t status)
+{
+    ctx->status = status;
+    ctx->finish = ngx_http_deepinfer_finish_error;
+    ctx->finalized = 1;
+}
+
+
+static ngx_http_deepinfer_ctx_t *
+ngx_http_deepinfer_create_ctx(ngx_http_request_t *r)
+{
+    ngx_http_cleanup_t        *hcln;
+    ngx_pool_cleanup_t        *pcln;
+    ngx_http_deepinfer_ctx_t  *ctx;
+
+    ctx = ngx_pcalloc(r->pool, sizeof(ngx_http_deepinfer_ctx_t));
+    if (ctx == NULL) {
+        return NULL;
+    }
+
+    ctx->request = r;
+    ctx->conf = ngx_http_get_module_loc_conf(r, ngx_http_deepinfer_module);
+    ctx->prepare.api = ctx->conf->api->gen;
+    ctx->start = ngx_http_deepinfer_now();
+
+    ctx->timer.handler = ngx_http_deepinfer_timer_handler;
+    ctx->timer.data = ctx;
+    ctx->timer.log = r->connection->log;
+
+    if (ngx_http_deepinfer_request_id(r, &ctx->request_id) != NGX_OK) {
+        return NULL;
+    }
+
+    pcln = ngx_pool_cleanup_add(r->pool, 0);
+    if (pcln == NULL) {
+        return NULL;
+    }
+
+    hcln = ngx_http_cleanup_add(r, 0);
+    if (hcln == NULL) {
+        return NULL;
+    }
+
+    pcln->handler = ngx_http_deepinfer_pool_cleanup;
+    pcln->data = ctx;
+
+    hcln->handler = ngx_http_deepinfer_cleanup;
+    hcln->data = ctx;
+
+    ngx_http_set_ctx(r, ctx, ngx_http_deepinfer_module);
+
+    return ctx;
+}
+
+
+/*
+ * A context survives an internal redirect (to the location of an error_page),
+ * which clears those of all modules: it is found by its cleanup handler.
+ */
+
+ngx_http_deepinfer_ctx_t *
+ngx_http_deepinfer_get_ctx(ngx_http_request_t *r)
+{
+    ngx_pool_cleanup_t        *cln;
+    ngx_http_deepinfer_ctx_t  *ctx;
+
+    r = r->main;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_deepinfer_module);
+
+    if (ctx || !(r->internal || r->filter_finalize)) {
+        return ctx;
+    }
+
+    for (cln = r->pool->cleanup; cln; cln = cln->next) {
+        if (cln->handler == ngx_http_deepinfer_pool_cleanup) {
+            return cln->data;
+        }
+    }
+
+    return NULL;
+}
+
+
+static ngx_uint_t
+ngx_http_deepinfer_encoded_body(ngx_http_request_t *r)
+{
+    ngx_table_elt_t  *h;
+
+    h = ngx_http_deepinfer_find_header(&r->headers_in.headers,
+                                       "content-encoding");
+
+    return h && !(h->value.len == sizeof("identity") - 1
+                  && ngx_strncasecmp(h->value.data, (u_char *) "identity",
+                                     sizeof("identity") - 1)
+                     == 0);
+}
+
+
+static void
+ngx_http_deepinfer_body_handler(ngx_http_request_t *r)
+{
+    ngx_chain_t               *cl;
+    ngx_http_deepinfer_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_deepinfer_module);
+
+    if (ctx == NULL || ctx->closed) {
+        ngx_log_error(NGX_LOG_ALERT, r->connection->log, 0,
+                      "deepinfer: a request without its context");
+        ngx_http_finalize_request(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        return;
+    }
+
+    ngx_add_timer(&ctx->timer, ctx->conf->ping ? ctx->conf->ping
+                                               : NGX_HTTP_DEEPINFER_GUARD);
+
+    ngx_http_deepinfer_watch_client(ctx);
+
+    if (ctx->closed) {
+        return;
+    }
+
+    ctx->prepare.pool = ctx->pool;
+
+    if (r->request_body) {
+        ctx->prepare.bufs = r->request_body->bufs;
+    }
+
+    for (cl = ctx->prepare.bufs; cl; cl = cl->next) {
+        if (ngx_buf_in_memory(cl->buf) || cl->buf->in_file) {
+            ctx->prepare.len += ngx_buf_size(cl->buf);
+        }
+    }
+
+#if (NGX_THREADS)
+
+    if (ctx->conf->threads && ctx->prepare.len >= ctx->conf->thread_size) {
+
+        if (ngx_http_deepinfer_post_thread(ctx) != NGX_OK) {
+            ctx->retry_after = 1;
+            ngx_http_deepinfer_fail(ctx, 503, "overloaded",
+                                    "Too many long prompts are being read.");
+            ngx_http_deepinfer_run(ctx);
+        }
+
+        return;
+    }
+
+#endif
+
+    ctx->prepare.tok = ctx->pool->tok;
+    ngx_http_deepinfer_prepare(&ctx->prepare);
+    ngx_http_deepinfer_prepared(ctx);
+}
+
+
+/*
+ * After the body nginx no longer looks at the socket.  A client that has
+ * already closed its side gives no other event, as the one that brought the
+ * body told it, too.
+ */
+
+static void
+ngx_http_deepinfer_watch_client(ngx_http_deepinfer_ctx_t *ctx)
+{
+    ngx_http_request_t  *r;
+
+    r = ctx->request;
+
+    r->write_event_handler = ngx_http_request_empty_handler;
+
+    if (ctx->conf->ignore_client_abort) {
+        r->read_event_handler = ngx_http_block_reading;
+        return;
+    }
+
+    r->read_event_handler = ngx_http_test_reading;
+
+#if (NGX_HTTP_V2)
+    if (r->stream) {
+        return;
+    }
+#endif
+
+#if (NGX_HAVE_EPOLLRDHUP)
+    if (r->connection->read->pending_eof) {
+        ngx_http_test_reading(r);
+    }
+#endif
+}
+
+
+#if (NGX_THREADS)
+
+static ngx_int_t
+ngx_http_deepinfer_post_thread(ngx_http_deepinfer_ctx_t *ctx)
+{
+    ngx_thread_task_t   *task;
+    ngx_http_request_t  *r;
+
+    r = ctx->request;
+
+    task = ngx_thread_task_alloc(r->pool, 0);
+    if (task == NULL) {
+        return NGX_ERROR;
+    }
+
+    task->ctx = &ctx->prepare;
+    task->handler = ngx_http_deepinfer_thread_handler;
+    task->event.handler = ngx_http_deepinfer_thread_done;
+    task->event.data = ctx;
+
+    if (ngx_thread_task_post(ctx->conf->threads, task) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    /* "blocked" keeps the request's memory until the thread is done */
+
+    r->main->blocked++;
+    r->aio = 1;
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_deepinfer_thread_handler(void *data, ngx_log_t *log)
+{
+    ngx_http_deepinfer_prepare(data);
+}
+
+
+static void
+ngx_http_deepinfer_thread_done(ngx_event_t *ev)
+{
+    ngx_connection_t          *c;
+    ngx_http_request_t        *r;
+    ngx_http_deepinfer_ctx_t  *ctx;
+
+    ctx = ev->data;
+    r = ctx->request;
+    c = r->connection;
+
+    ngx_http_set_log_request(c->log, r);
+
+    r->main->blocked--;
+    r->aio = 0;
+
+    if (ctx->closed) {
+
+        /* it was terminated meanwhile, and could not be freed */
+
+        ngx_http_finalize_request(r, NGX_ERROR);
+
+    } else {
+        ngx_http_deepinfer_prepared(ctx);
+    }
+
+    ngx_http_run_posted_requests(c);
+}
+
+#endif
+
+
+static void
+ngx_http_deepinfer_prepared(ngx_http_deepinfer_ctx_t *ctx)
+{
+    di_str_t             ignored;
+    ngx_http_request_t  *r;
+
+    r = ctx->request;
+
+    if (ctx->prepare.err.status) {
+        ngx_http_deepinfer_run(ctx);
+        return;
+    }
+
+    ignored = ctx->prepare.ignored;
+
+    if (ignored.len) {
+        ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
+                      "deepinfer: unknown fields are ignored: %*s",
+                      ngx_min(ignored.len, 512), ignored.data);
+    }
+
+    if (ngx_http_deepinfer_prepare_gen(ctx) != NGX_OK) {
+        ngx_http_deepinfer_fail_memory(ctx);
+        ngx_http_deepinfer_run(ctx);
+        return;
+    }
+
+    ctx->stream = ctx->prepare.params->stream;
+
+    ngx_http_deepinfer_dispatch(ctx);
+}
+
+
+/* The engine died, or is as good as dead; the request has left it. */
+
+void
+ngx_http_deepinfer_engine_gone(ngx_http_deepinfer_ctx_t *ctx)
+{
+    if (ctx->done) {
+        return;
+    }
+
+    ctx->retry_after = 1;
+    ngx_http_deepinfer_fail(ctx, 503, "engine_unavailable",
+                            "The engine that ran this request is gone.");
+
+    ngx_http_deepinfer_move(ctx);
+    ngx_http_deepinfer_run(ctx);
+}
+
+
+/* Act on what has changed. */
+
+void
+ngx_http_deepinfer_run(ngx_http_deepinfer_ctx_t *ctx)
+{
+    if (ctx->closed || ctx->finalized) {
+        return;
+    }
+
+    if (ctx->moved) {
+        ctx->moved = 0;
+        ctx->first = 0;
+        ctx->finish = ngx_http_deepinfer_finish_none;
+        ctx->retry_after = 0;
+        ctx->prepare.err.status = 0;
+        ngx_memzero(ctx->finished, sizeof(ctx->finished));
+
+        if (ctx->out) {
+            ctx->prepare.api->close_out(ctx->out);
+            ctx->out = NULL;
+        }
+
+        (void) ngx_atomic_fetch_add(&ctx->pool->stats->resubmits, 1);
+
+        ngx_http_deepinfer_engine_release(ctx);
+        ngx_http_deepinfer_dispatch(ctx);
+        return;
+    }
+
+    if (ctx->pending.failed) {
+        ngx_http_deepinfer_fail_memory(ctx);
+    }
+
+    if (ctx->prepare.err.status) {
+        ngx_http_deepinfer_output_error(ctx);
+        return;
+    }
+
+    if (ctx->stream) {
+
+        if (ctx->pending.len) {
+            ctx->content = 1;
+            ngx_http_deepinfer_output_stream(ctx);
+        }
+
+    } else if (ctx->done) {
+        ngx_http_deepinfer_output_body(ctx);
+    }
+}
+
+
+/*
+ * It keeps a graceful worker alive, sends comments to a client that waits for
+ * a long prefill, and finds events whose bell was lost.
+ */
+
+static void
+ngx_http_deepinfer_timer_handler(ngx_event_t *ev)
+{
+    ngx_msec_t                 ping, idle;
+    ngx_connection_t          *c;
+    ngx_http_deepinfer_ctx_t  *ctx;
+
+    ctx = ev->data;
+    c = ctx->request->connection;
+    ping = ctx->conf->ping;
+
+    ngx_http_set_log_request(c->log, ctx->request);
+
+    if (ctx->engine) {
+        ngx_http_deepinfer_engine_poll(ctx->engine);
+    }
+
+    if (ping == 0) {
+        ngx_add_timer(ev, NGX_HTTP_DEEPINFER_GUARD);
+        return;
+    }
+
+    idle = ctx->sent ? ngx_current_msec - ctx->sent : ping;
+
+    if (idle < ping) {
+        ngx_add_timer(ev, ping - idle);
+        return;
+    }
+
+    ngx_add_timer(ev, ping);
+
+    if (ctx->stream && !ctx->blocked && !ctx->done) {
+        di_sbuf_add(&ctx->pending, ": ping\n\n", sizeof(": ping\n\n") - 1);
+        ngx_http_deepinfer_output_stream(ctx);
+        ngx_http_run_posted_requests(c);
+    }
+}
+
+
+static void
+ngx_http_deepinfer_cleanup(void *data)
+{
+    ngx_http_deepinfer_ctx_t  *ctx;
+
+    ctx = data;
+
+    if (ctx->closed) {
+        return;
+    }
+
+    ctx->closed = 1;
+
+    if (ctx->timer.timer_set) {
+        ngx_del_timer(&ctx->timer);
+    }
+
+    ngx_http_deepinfer_engine_release(ctx);
+
+    if (!ctx->finalized) {
+        ctx->status = ctx->request->err_status;
+
+        if (ctx->status == 0) {
+            ctx->status = NGX_HTTP_CLIENT_CLOSED_REQUEST;
+        }
+
+        ctx->finish = ngx_http_deepinfer_finish_abort;
+    }
+
+    ngx_http_deepinfer_metrics_request(ctx);
+}
+
+
+static void
+ngx_http_deepinfer_pool_cleanup(void *data)
+{
+    ngx_http_deepinfer_ctx_t  *ctx;
+
+    ctx = data;
+
+    ngx_http_deepinfer_cleanup(ctx);
+
+    if (ctx->out) {
+        ctx->prepare.api->close_out(ctx->out);
+    }
+
+    ngx_http_deepinfer_prepare_free(&ctx->prepare);
+
+    di_sbuf_free(&ctx->pending);
+    di_sbuf_free(&ctx->sending);
+}
