@@ -33,6 +33,13 @@
  *                  are exact, block sums are scaled and added in order of
  *                  blocks.  KV bfloat16.
  *
+ * Weights in E4M3 and E2M1 (with UE8M0 scales) are read where the file's
+ * mapping has them.  Both are exact in bfloat16: in BF16 a block's sum is made
+ * as above without an offset, then scaled and added in order of blocks.  In
+ * Q8 an E2M1 value is an integer of halves, so that its block sums are exact
+ * too; an E4M3 value enters as float32: one FMA chain over the block with the
+ * int8 values, then scaled.  None of these values is rounded.
+ *
  * Batch invariance: the bits of a row's result depend on that row's inputs
  * alone: not on the other rows, their number, how a prompt is cut into
  * launches, the number of threads, or which thread ran it.  So sums have a
@@ -54,11 +61,12 @@
 
 #include "../tokenizer/di_err.h"
 
-typedef struct di_dev_s    di_dev_t;
-typedef struct di_buf_s    di_buf_t;
-typedef struct di_weight_s di_weight_t;
-typedef struct di_stream_s di_stream_t;
-typedef struct di_graph_s  di_graph_t;
+typedef struct di_dev_s     di_dev_t;
+typedef struct di_buf_s     di_buf_t;
+typedef struct di_weight_s  di_weight_t;
+typedef struct di_experts_s di_experts_t;
+typedef struct di_stream_s  di_stream_t;
+typedef struct di_graph_s   di_graph_t;
 
 typedef struct {
     di_buf_t *buf;
@@ -72,11 +80,20 @@ typedef enum {
     DI_ARITH_Q8   = 3,
 } di_arith_t;
 
-/* Formats of weights in files; the values are GGUF's ggml_type. */
+/* Formats of weights in files; the values are GGUF's ggml_type, or, for what
+ * GGUF doesn't have, ours from 1000 on.  Those have scales apart from their
+ * values, bytes b for 2^(b - 127) (255: NaN):
+ *
+ *   E4M3_B32  a byte per value, a scale per 32 x 32 values: [n / 32][k / 32],
+ *             both rounded up
+ *   E4M3_R32  a byte per value, a scale per 32 values of a row: [n][k / 32]
+ *   E2M1_R32  two values per byte, the even one in the low nibble; [n][k / 32]
+ */
 typedef enum {
     DI_W_F32 = 0, DI_W_F16 = 1, DI_W_Q4_0 = 2, DI_W_Q4_1 = 3, DI_W_Q5_0 = 6,
     DI_W_Q5_1 = 7, DI_W_Q8_0 = 8, DI_W_Q4_K = 12, DI_W_Q5_K = 13,
     DI_W_Q6_K = 14, DI_W_BF16 = 30,
+    DI_W_E4M3_B32 = 1000, DI_W_E4M3_R32 = 1001, DI_W_E2M1_R32 = 1002,
 } di_wtype_t;
 
 /* Bytes of n values (n: a multiple of the type's block), 0 if the type is
@@ -85,8 +102,11 @@ size_t di_wtype_bytes(di_wtype_t type, size_t n);
 size_t di_wtype_block(di_wtype_t type);
 const char *di_wtype_name(di_wtype_t type);
 
+/* Bytes of the scales of an [n][k] matrix; 0 if they lie in the blocks. */
+size_t di_wtype_scale_bytes(di_wtype_t type, size_t n, size_t k);
+
 /* Dequantise n values to float32 (scalar reference; loaders use it for small
- * tensors: norms, biases). */
+ * tensors: norms, biases).  Types without scales apart. */
 void di_dequantise(di_wtype_t type, const void *src, size_t n, float *dst);
 
 typedef struct {
@@ -115,7 +135,11 @@ typedef struct {
     di_wtype_t  type;
     const void *data;
     size_t      n;               /* output rows                             */
+    const void *scales;          /* of the types that have them apart       */
 } di_wpart_t;
+
+/* Row `row` of a part with rows of k values, as float32; any type. */
+void di_wpart_row(const di_wpart_t *part, size_t row, size_t k, float *dst);
 
 /* KV geometry of one model.  One KV block holds block_tokens tokens of all
  * layers; the layout inside is the backend's own, but depends on nothing but
@@ -165,6 +189,16 @@ struct di_ops_s {
                        di_err_t *err);
     void (*weight_close)(di_dev_t *dev, di_weight_t *weight);
     size_t (*weight_bytes)(const di_weight_t *weight);  /* read per product */
+
+    /* Matrices of one shape, one of which each row of a product picks.  parts
+     * is [n_experts][n_parts]: an expert's stacked as weight_open() does it,
+     * k and the sums of n the same for all.  Experts of E4M3 and E2M1 are read
+     * from the mapping, without a copy.  Errors as weight_open(). */
+    int (*experts_open)(di_dev_t *dev, const di_wpart_t *parts,
+                        size_t n_parts, size_t n_experts, size_t k,
+                        di_experts_t **experts, di_err_t *err);
+    void (*experts_close)(di_dev_t *dev, di_experts_t *experts);
+    size_t (*experts_bytes)(const di_experts_t *experts);   /* of all       */
 
     /* Bytes of a row of k activations as matmul's input in this arithmetic,
      * and of one KV block. */
@@ -218,6 +252,43 @@ struct di_ops_s {
     /* y[r] = act(silu(gu[r][0..k)) * gu[r][k..2k)), gu float32 [.][2k]. */
     void (*silu_mul)(di_stream_t *s, di_view_t y, di_view_t gu, size_t n_rows,
                      size_t k);
+
+    /* The same with both factors bounded, and a weight for each row:
+     *   y[r] = act(silu(min(g, limit)) * min(max(u, -limit), limit) * c[r])
+     * c float32 [n_rows], or no buffer: 1. */
+    void (*swiglu)(di_stream_t *s, di_view_t y, di_view_t gu, di_view_t c,
+                   float limit, size_t n_rows, size_t k);
+
+    /* y[r] = act(x[r]), x float32 [n_rows][k]. */
+    void (*convert)(di_stream_t *s, di_view_t y, di_view_t x, size_t n_rows,
+                    size_t k);
+
+    /* Choose top_k of n experts for each row of logits float32 [n_rows][n]
+     * (DeepSeek's noaux_tc with square roots of softplus):
+     *   s = sqrt(softplus(logit)); ids = those with the largest s + bias, in
+     *   that order, the smaller id first where equal;
+     *   weights = s / (sum of the chosen s + 1e-20) * scale
+     * bias float32 [n]; ids i32, weights float32, both [n_rows][top_k].  Same
+     * bits in every variant.  n at most 1024. */
+    void (*route)(di_stream_t *s, di_view_t ids, di_view_t weights,
+                  di_view_t logits, di_view_t bias, float scale,
+                  size_t n_rows, size_t n, size_t top_k);
+
+    /* out[i] = act[i / per_row] . W[ids[i]]^T for i in [0, n_outs), float32
+     * [n_outs][n].  ids i32 [n_outs], each a valid expert.  per_row is how
+     * many outputs an activation row has: top_k for an expert's first
+     * product, 1 for its second.  Rows of an expert are multiplied together.
+     * Experts that no row picked are not read. */
+    void (*matmul_experts)(di_stream_t *s, di_view_t out, di_view_t act,
+                           const di_experts_t *w, di_view_t ids,
+                           size_t n_outs, size_t per_row);
+
+    /* y[r] = x[r * n] + ... + x[r * n + n - 1] (+ add[r]), in that order:
+     * the results of a row's experts, and of the shared one.  float32
+     * [n_rows * n][k], [n_rows][k], k a multiple of 16; add.buf may be NULL;
+     * y may be add.  Same bits in every variant. */
+    void (*sum_rows)(di_stream_t *s, di_view_t y, di_view_t x, di_view_t add,
+                     size_t n_rows, size_t n, size_t k);
 
     /* qkv float32 [n_rows][(n_heads + 2 n_kv) * head_dim].  Rotates q in
      * place, writes rotated k and v to the layer's part of the KV blocks.

@@ -1,14 +1,17 @@
 /*
- * wtype.c - weight formats of GGUF files: sizes, and values.
+ * wtype.c - weight formats of files: sizes, and values.
  *
  * One function per quantised format takes a run of 32 values apart
  * (di_wblock_t); dequantisation is built on it: value = code * scale + min,
  * product and sum rounded to float32 separately, which is what the formats
  * define.  Scalar code: repacking at open is bound by memory, not by this.
- * Source: the GGUF and ggml documentation of the block layouts.
+ * Source: the GGUF and ggml documentation of the block layouts; those with
+ * scales apart are DeepSeek-V4.1's, see cast.h for their numbers.
  */
 
 #include "wtype.h"
+
+#include "cast.h"
 
 #include <math.h>
 #include <string.h>
@@ -33,6 +36,9 @@ static const wtype_t wtypes[] = {
     { DI_W_Q4_K, "Q4_K", 256, 144, { 4, false, true,  false, false } },
     { DI_W_Q5_K, "Q5_K", 256, 176, { 5, false, true,  false, false } },
     { DI_W_Q6_K, "Q6_K", 256, 210, { 6, true,  false, true,  false } },
+    { DI_W_E4M3_B32, "E4M3", 32, 32, { 0 } },
+    { DI_W_E4M3_R32, "E4M3", 32, 32, { 0 } },
+    { DI_W_E2M1_R32, "E2M1", 32, 16, { 0 } },
 };
 
 static const wtype_t *
@@ -66,6 +72,17 @@ di_wtype_name(di_wtype_t type)
     const wtype_t *t = wtype_find(type);
 
     return t ? t->name : "unknown";
+}
+
+size_t
+di_wtype_scale_bytes(di_wtype_t type, size_t n, size_t k)
+{
+    switch (type) {
+    case DI_W_E4M3_B32: return (n + 31) / 32 * ((k + 31) / 32);
+    case DI_W_E4M3_R32:
+    case DI_W_E2M1_R32: return n * (k / 32);
+    default:            return 0;
+    }
 }
 
 const di_wcodes_t *
@@ -299,5 +316,42 @@ di_dequantise(di_wtype_t type, const void *src, size_t n, float *dst)
     default:
         dequantise_blocks(type, src, n, dst);
         break;
+    }
+}
+
+float
+di_wmicro_get(const di_wpart_t *part, size_t row, size_t k, size_t b,
+              float *value)
+{
+    const uint8_t *p = part->data, *scales = part->scales;
+    size_t scale_row = part->type == DI_W_E4M3_B32 ? row / 32 : row;
+
+    if (part->type == DI_W_E2M1_R32) {
+        p += row * (k / 2) + b * 16;
+        for (size_t i = 0; i < 32; i++)
+            value[i] = di_e2m1_to_f32(p[i / 2] >> i % 2 * 4);
+    } else {
+        p += row * k + b * 32;
+        for (size_t i = 0; i < 32; i++)
+            value[i] = di_e4m3_to_f32(p[i]);
+    }
+    return di_ue8m0_to_f32(scales[scale_row * (k / 32) + b]);
+}
+
+void
+di_wpart_row(const di_wpart_t *part, size_t row, size_t k, float *dst)
+{
+    const uint8_t *p = part->data;
+    float scale;
+
+    if (!di_wtype_is_micro(part->type)) {
+        di_dequantise(part->type, p + row * di_wtype_bytes(part->type, k), k,
+                      dst);
+        return;
+    }
+    for (size_t b = 0; b < k / 32; b++, dst += 32) {
+        scale = di_wmicro_get(part, row, k, b, dst);
+        for (size_t i = 0; i < 32; i++)
+            dst[i] *= scale;
     }
 }

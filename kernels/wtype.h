@@ -8,7 +8,10 @@
  *
  * with scale[0] == scale[1] unless the format scales runs of 16 (Q6_K).
  * di_wblock_get() yields that form; all arithmetics start from it, so the
- * bit layouts of the files are known in kernels/wtype.c alone.
+ * bit layouts of GGUF's files are known in kernels/wtype.c alone.
+ *
+ * The formats with scales apart ("micro": E4M3 and E2M1) are floats with one
+ * power of two for 32 of them.  Kernels read these as they lie in the file.
  */
 
 #ifndef DI_WTYPE_H
@@ -43,6 +46,17 @@ const di_wcodes_t *di_wtype_codes(di_wtype_t type);
 /* The b-th run of 32 values of a row that starts at row; quantised types. */
 void di_wblock_get(di_wtype_t type, const void *row, size_t b,
                    di_wblock_t *out);
+
+/* Is it one of the formats with scales apart? */
+static inline bool
+di_wtype_is_micro(di_wtype_t type)
+{
+    return type >= DI_W_E4M3_B32;
+}
+
+/* The b-th run of 32 values of a row of k, without its scale: returned. */
+float di_wmicro_get(const di_wpart_t *part, size_t row, size_t k, size_t b,
+                    float *value);
 
 /* float16 and bfloat16, by value; to bfloat16 rounds to nearest even and
  * keeps NaN. */

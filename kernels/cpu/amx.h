@@ -100,6 +100,7 @@ di_amx_pad_sums(uint8_t *row, size_t k)
 
 void di_amx_norm(const di_cpu_norm_t *a, size_t r0, size_t r1);
 void di_amx_silu_mul(const di_cpu_silu_t *a, size_t r0, size_t r1);
+void di_amx_convert(const di_cpu_convert_t *a, size_t r0, size_t r1);
 void di_amx_rope_store(const di_cpu_rope_t *a, const int32_t *table,
                        size_t r0, size_t r1);
 void di_amx_kv_copy(const di_cpu_kv_t *kv, uint8_t *dst, const uint8_t *src,

@@ -282,6 +282,12 @@ di_##name##_silu_mul_##isa(const di_cpu_silu_t *a, size_t r0, size_t r1)    \
 }                                                                           \
                                                                             \
 void                                                                        \
+di_##name##_convert_##isa(const di_cpu_convert_t *a, size_t r0, size_t r1)  \
+{                                                                           \
+    di_convert16(arith, a, r0, r1);                                         \
+}                                                                           \
+                                                                            \
+void                                                                        \
 di_##name##_rope_store_##isa(const di_cpu_rope_t *a, const int32_t *table,  \
                              size_t r0, size_t r1)                          \
 {                                                                           \

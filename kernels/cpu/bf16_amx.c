@@ -6,6 +6,7 @@
  */
 
 #include "amx.h"
+#include "ref.h"
 
 #include <cpuid.h>
 #include <sys/syscall.h>
@@ -50,8 +51,10 @@ const di_cpu_kern_t di_cpu_bf16_amx = {
     .pack = di_amx_pack,
     .norm = di_amx_norm,
     .silu_mul = di_amx_silu_mul,
+    .convert = di_amx_convert,
     .rope_store = di_amx_rope_store,
     .matmul = di_amx_matmul,
+    .matmul_micro = di_ref_matmul_bf16,
     .attention = di_amx_attention,
     .partial_floats = di_amx_partial_floats,
     .merge = di_amx_merge,

@@ -36,6 +36,8 @@
 #define DI_CPU_HEAD_MAX    256   /* head_dim at most                        */
 #define DI_CPU_K_MAX     65536   /* values of an activation row at most     */
 #define DI_CPU_SCRATCH (6u << 20) /* bytes of scratch per thread            */
+#define DI_CPU_GATHER  (4u << 20) /* and for rows that it brings together   */
+#define DI_CPU_EXPERT_ROWS  64    /* of these at most                       */
 
 typedef struct di_cpu_kern_s di_cpu_kern_t;
 
@@ -54,6 +56,7 @@ typedef struct {
 typedef struct {
     di_wtype_t  type;
     const void *data;            /* rows as in the file; borrowed           */
+    const void *scales;          /* of micro formats; borrowed              */
     size_t      row_bytes;       /* of a row of data                        */
     size_t      n;               /* output rows                             */
     size_t      first;           /* of them, in the whole weight            */
@@ -75,6 +78,12 @@ struct di_weight_s {
     di_cpu_wpart_t  parts[];
 };
 
+struct di_experts_s {
+    size_t       n;              /* experts                                 */
+    size_t       bytes;          /* of all                                  */
+    di_weight_t *w[];            /* [n], of one shape                       */
+};
+
 /* -- arguments of kernels -------------------------------------------------- */
 
 typedef struct {
@@ -92,8 +101,35 @@ typedef struct {
     uint8_t     *y;
     size_t       y_stride;
     const float *gu;
+    const float *c;              /* a factor for each row, NULL: 1          */
+    float        limit;          /* of both factors, INFINITY: none         */
     size_t       k;
 } di_cpu_silu_t;
+
+typedef struct {
+    uint8_t     *y;
+    size_t       y_stride;
+    const float *x;
+    size_t       k;
+} di_cpu_convert_t;
+
+typedef struct {
+    int32_t     *ids;            /* [n_rows][top_k]                         */
+    float       *weights;        /* [n_rows][top_k]                         */
+    const float *logits;         /* [n_rows][n]                             */
+    const float *bias;           /* [n]                                     */
+    float        scale;
+    size_t       n;
+    size_t       top_k;
+} di_cpu_route_t;
+
+typedef struct {
+    float       *y;
+    const float *x;              /* [n_rows * n][k]                         */
+    const float *add;            /* NULL: none                              */
+    size_t       n;
+    size_t       k;
+} di_cpu_sum_t;
 
 typedef struct {
     float             *out;
@@ -102,6 +138,23 @@ typedef struct {
     const di_weight_t *w;
     const float       *bias;     /* NULL: none                              */
 } di_cpu_matmul_t;
+
+typedef struct {
+    float              *out;
+    const uint8_t      *act;
+    size_t              act_stride;
+    const di_experts_t *w;
+    const int32_t      *ids;     /* [n_outs]                                */
+    size_t              n_outs;
+    size_t              per_row; /* outputs of an activation row            */
+} di_cpu_experts_t;
+
+/* Rows of one expert, multiplied together. */
+typedef struct {
+    uint32_t expert;
+    uint32_t first;              /* in the order of outputs by experts      */
+    uint32_t n;                  /* 1 .. DI_CPU_EXPERT_ROWS                 */
+} di_cpu_expert_item_t;
 
 /* KV blocks of one layer.  A region is the K or V values of one KV head in
  * one block; where a value lies in it is the kernels' own. */
@@ -169,14 +222,15 @@ struct di_cpu_kern_s {
 
     size_t (*act_bytes)(size_t k);       /* a multiple of 64                */
 
-    /* Bytes of a repacked panel, 0: the kernels read the file's rows; and
-     * repack panel p of a part. */
+    /* Bytes of a repacked panel, 0: the kernels read the file's rows (of
+     * micro formats always); and repack panel p of a part. */
     size_t (*panel_bytes)(di_wtype_t type, size_t k);
     void (*pack)(const di_cpu_wpart_t *part, size_t k, size_t p);
 
     /* Rows [r0, r1) of the op. */
     void (*norm)(const di_cpu_norm_t *a, size_t r0, size_t r1);
     void (*silu_mul)(const di_cpu_silu_t *a, size_t r0, size_t r1);
+    void (*convert)(const di_cpu_convert_t *a, size_t r0, size_t r1);
     void (*rope_store)(const di_cpu_rope_t *a, const int32_t *table,
                        size_t r0, size_t r1);    /* rows of one sequence    */
 
@@ -185,6 +239,10 @@ struct di_cpu_kern_s {
     void (*matmul)(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
                    size_t p0, size_t p1, size_t r0, size_t r1,
                    void *scratch);
+    /* The same of a part in a micro format. */
+    void (*matmul_micro)(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
+                         size_t p0, size_t p1, size_t r0, size_t r1,
+                         void *scratch);
     void (*attention)(const di_cpu_attn_t *a, const di_cpu_attn_item_t *item,
                       void *scratch);
     /* Floats of a segment's result for n_queries (rows times heads of the
@@ -219,6 +277,7 @@ typedef struct di_cpu_op_s   di_cpu_op_t;
 typedef struct {
     di_cpu_pool_t *pool;
     void          *scratch;      /* DI_CPU_SCRATCH bytes                    */
+    uint8_t       *gather;       /* DI_CPU_GATHER bytes                     */
     uint32_t       index;        /* 0: the caller of di_cpu_pool_run()      */
 } di_cpu_worker_t;
 
@@ -257,11 +316,15 @@ struct di_cpu_op_s {
     bool           may_split;    /* attention: there is room for segments   */
     di_rows_t      rows;         /* rope_store, attention                   */
     union {
-        di_cpu_norm_t   norm;
-        di_cpu_silu_t   silu;
-        di_cpu_matmul_t matmul;
-        di_cpu_rope_t   rope;
-        di_cpu_attn_t   attn;
+        di_cpu_norm_t    norm;
+        di_cpu_silu_t    silu;
+        di_cpu_matmul_t  matmul;
+        di_cpu_rope_t    rope;
+        di_cpu_attn_t    attn;
+        di_cpu_convert_t convert;
+        di_cpu_route_t   route;
+        di_cpu_sum_t     sum;
+        di_cpu_experts_t experts;
         struct {
             float             *x;
             const di_weight_t *table;
@@ -292,6 +355,19 @@ struct di_buf_s {
     size_t bytes;                /* of the mapping                          */
 };
 
+/* How a product with experts is cut: part i is panel range i % ranges of item
+ * i / ranges. */
+typedef struct {
+    uint32_t             *order;     /* outputs by experts: [n_outs]        */
+    size_t                order_max;
+    uint32_t             *first;     /* of each expert in it: [n + 1]       */
+    size_t                first_max;
+    di_cpu_expert_item_t *items;     /* one per output at most: [order_max] */
+    size_t                n_items;
+    size_t                ranges;
+    size_t                step;      /* panels of a range                   */
+} di_cpu_expert_plan_t;
+
 struct di_dev_s {
     const di_cpu_kern_t *kern;
     di_cpu_chunk_t      *chunk;  /* weights are cut from it, NULL: none yet */
@@ -303,6 +379,7 @@ struct di_dev_s {
     _Atomic uint32_t    *lefts;  /* of its split items: [items_max]         */
     float               *partials;   /* and their results                   */
     size_t               partials_max;   /* floats                          */
+    di_cpu_expert_plan_t expert_plan;    /* of the running matmul_experts   */
 };
 
 /* Zeroed memory of its own mapping, in huge pages where the system likes to;
@@ -320,6 +397,19 @@ int di_cpu_weight_open(di_dev_t *dev, const di_wpart_t *parts,
                        di_err_t *err);
 void di_cpu_weight_close(di_dev_t *dev, di_weight_t *weight);
 size_t di_cpu_weight_bytes(const di_weight_t *weight);
+
+/* Panels [p0, p1) of a whole weight, rows [r0, r1). */
+void di_cpu_matmul_panels(const di_cpu_kern_t *kern, const di_cpu_matmul_t *a,
+                          size_t p0, size_t p1, size_t r0, size_t r1,
+                          void *scratch);
+
+/* experts.c */
+int di_cpu_experts_open(di_dev_t *dev, const di_wpart_t *parts,
+                        size_t n_parts, size_t n_experts, size_t k,
+                        di_experts_t **experts, di_err_t *err);
+void di_cpu_experts_close(di_dev_t *dev, di_experts_t *experts);
+size_t di_cpu_experts_bytes(const di_experts_t *experts);
+void di_cpu_expert_plan_free(di_cpu_expert_plan_t *plan);
 
 /* -- streams: the launching half of di_ops_t, see there -------------------- */
 
@@ -353,6 +443,10 @@ void di_cpu_matmul(di_stream_t *s, di_view_t out, di_view_t act,
                    const di_weight_t *w, di_view_t bias, size_t n_rows);
 void di_cpu_silu_mul(di_stream_t *s, di_view_t y, di_view_t gu,
                      size_t n_rows, size_t k);
+void di_cpu_swiglu(di_stream_t *s, di_view_t y, di_view_t gu, di_view_t c,
+                   float limit, size_t n_rows, size_t k);
+void di_cpu_convert(di_stream_t *s, di_view_t y, di_view_t x, size_t n_rows,
+                    size_t k);
 void di_cpu_rope_store(di_stream_t *s, di_view_t qkv, uint32_t n_heads,
                        di_view_t kv, const di_kv_geom_t *geom,
                        uint32_t layer, const di_rows_t *rows,
@@ -363,5 +457,20 @@ void di_cpu_attention(di_stream_t *s, di_view_t y, di_view_t qkv,
                       const di_rows_t *rows, float scale);
 void di_cpu_kv_copy(di_stream_t *s, di_view_t kv, const di_kv_geom_t *geom,
                     uint32_t dst, uint32_t src, uint32_t n_tokens);
+
+/* experts.c: those of mixtures of experts. */
+void di_cpu_route(di_stream_t *s, di_view_t ids, di_view_t weights,
+                  di_view_t logits, di_view_t bias, float scale,
+                  size_t n_rows, size_t n, size_t top_k);
+void di_cpu_matmul_experts(di_stream_t *s, di_view_t out, di_view_t act,
+                           const di_experts_t *w, di_view_t ids,
+                           size_t n_outs, size_t per_row);
+void di_cpu_sum_rows(di_stream_t *s, di_view_t y, di_view_t x, di_view_t add,
+                     size_t n_rows, size_t n, size_t k);
+
+/* For an operator's launch: where a view lies (NULL: nowhere), and n rows of
+ * k values cut into parts of op->step rows. */
+void *di_cpu_at(di_view_t view);
+void di_cpu_cut_rows(di_cpu_op_t *op, size_t n, size_t k);
 
 #endif

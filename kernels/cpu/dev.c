@@ -92,6 +92,7 @@ dev_close(di_dev_t *dev)
         return;
     di_cpu_pool_close(dev->pool);
     di_cpu_chunk_unref(dev->chunk);
+    di_cpu_expert_plan_free(&dev->expert_plan);
     free(dev->partials);
     free(dev->lefts);
     free(dev->items);
@@ -213,6 +214,9 @@ di_ops_cpu(void)
         .weight_open = di_cpu_weight_open,
         .weight_close = di_cpu_weight_close,
         .weight_bytes = di_cpu_weight_bytes,
+        .experts_open = di_cpu_experts_open,
+        .experts_close = di_cpu_experts_close,
+        .experts_bytes = di_cpu_experts_bytes,
         .act_bytes = act_bytes,
         .kv_block_bytes = kv_block_bytes,
         .stream_open = di_cpu_stream_open,
@@ -229,6 +233,11 @@ di_ops_cpu(void)
         .norm = di_cpu_norm,
         .matmul = di_cpu_matmul,
         .silu_mul = di_cpu_silu_mul,
+        .swiglu = di_cpu_swiglu,
+        .convert = di_cpu_convert,
+        .route = di_cpu_route,
+        .matmul_experts = di_cpu_matmul_experts,
+        .sum_rows = di_cpu_sum_rows,
         .rope_store = di_cpu_rope_store,
         .attention = di_cpu_attention,
         .kv_copy = di_cpu_kv_copy,

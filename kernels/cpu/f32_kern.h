@@ -114,31 +114,47 @@ norm(const di_cpu_norm_t *a, size_t r0, size_t r1)
 static void
 silu_mul(const di_cpu_silu_t *a, size_t r0, size_t r1)
 {
+    v_t g, e, u, c, limit = v_set1(a->limit), least = v_set1(-a->limit);
     const float *gate;
     float *y;
-    v_t g, e;
 
     for (size_t r = r0; r < r1; r++) {
         gate = a->gu + r * 2 * a->k;
+        c = v_set1(a->c ? a->c[r] : 1.0f);
         y = (float *) (void *) (a->y + r * a->y_stride);
         for (size_t i = 0; i < a->k; i += W) {
-            g = v_load(gate + i);
+            /* The bounds come first: what is not a number stays that. */
+            g = v_min(limit, v_load(gate + i));
+            u = v_max(least, v_min(limit, v_load(gate + a->k + i)));
             e = v_exp(v_sub(v_set1(0), g));
             g = v_div(g, v_add(e, v_set1(1.0f)));
-            v_store(y + i, v_mul(g, v_load(gate + a->k + i)));
+            v_store(y + i, v_mul(v_mul(g, u), c));
         }
     }
 }
 
+static void
+convert(const di_cpu_convert_t *a, size_t r0, size_t r1)
+{
+    for (size_t r = r0; r < r1; r++)
+        memcpy(a->y + r * a->y_stride, a->x + r * a->k,
+               a->k * sizeof(float));
+}
+
 /* -- matrix product -------------------------------------------------------- */
 
-/* `rows` rows by `panels` panels: all sums in registers. */
-F32_INLINE void
-multiply(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part, size_t p,
-         size_t r, const size_t rows, const size_t panels)
+F32_INLINE const float *
+packed(const di_cpu_wpart_t *part, size_t p)
 {
-    const float *w = (const float *) (const void *)
-                     (part->packed + p * part->panel_bytes);
+    return (const float *) (const void *)
+           (part->packed + p * part->panel_bytes);
+}
+
+/* `rows` rows by `panels` panels, from w on: all sums in registers. */
+F32_INLINE void
+multiply(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part, const float *w,
+         size_t p, size_t r, const size_t rows, const size_t panels)
+{
     const float *x = (const float *) (const void *)
                      (a->act + r * a->act_stride);
     size_t k = a->w->k, panel = k * DI_CPU_PANEL;
@@ -182,24 +198,54 @@ multiply(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part, size_t p,
     }
 }
 
+/* Panels that don't lie packed are made one by one: as the arithmetic is for
+ * checking, without vectors. */
+static void
+matmul_micro(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part, size_t p0,
+             size_t p1, size_t r0, size_t r1, void *scratch)
+{
+    size_t k = a->w->k, r, row;
+    float *panel = scratch, value[DI_WBLOCK], scale;
+    di_wpart_t in = { part->type, part->data, part->n, part->scales };
+
+    for (; p0 < p1; p0++) {
+        for (size_t c = 0; c < DI_CPU_PANEL; c++) {
+            row = p0 * DI_CPU_PANEL + c;
+            for (size_t b = 0; row < part->n && b < k / DI_WBLOCK; b++) {
+                scale = di_wmicro_get(&in, row, k, b, value);
+                for (size_t i = 0; i < DI_WBLOCK; i++)
+                    panel[(b * DI_WBLOCK + i) * DI_CPU_PANEL + c]
+                        = value[i] * scale;
+            }
+        }
+        for (r = r0; r + ROWS <= r1; r += ROWS)
+            multiply(a, part, panel, p0, r, ROWS, 1);
+        for (; r < r1; r++)
+            multiply(a, part, panel, p0, r, 1, 1);
+    }
+}
+
 static void
 matmul(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part, size_t p0,
        size_t p1, size_t r0, size_t r1, void *scratch)
 {
+    const float *w;
     size_t r;
 
     (void) scratch;
     for (; p0 + PANELS <= p1; p0 += PANELS) {
+        w = packed(part, p0);
         for (r = r0; r + ROWS <= r1; r += ROWS)
-            multiply(a, part, p0, r, ROWS, PANELS);
+            multiply(a, part, w, p0, r, ROWS, PANELS);
         for (; r < r1; r++)
-            multiply(a, part, p0, r, 1, PANELS);
+            multiply(a, part, w, p0, r, 1, PANELS);
     }
     for (; p0 < p1; p0++) {
+        w = packed(part, p0);
         for (r = r0; r + ROWS <= r1; r += ROWS)
-            multiply(a, part, p0, r, ROWS, 1);
+            multiply(a, part, w, p0, r, ROWS, 1);
         for (; r < r1; r++)
-            multiply(a, part, p0, r, 1, 1);
+            multiply(a, part, w, p0, r, 1, 1);
     }
 }
 
@@ -419,8 +465,10 @@ const di_cpu_kern_t KERN = {
     .pack = pack,
     .norm = norm,
     .silu_mul = silu_mul,
+    .convert = convert,
     .rope_store = rope_store,
     .matmul = matmul,
+    .matmul_micro = matmul_micro,
     .attention = attention,
     .kv_copy = kv_copy,
 };

@@ -515,6 +515,7 @@ matmul(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part, size_t p0,
         case DI_W_Q5_K: panels(&j, p0, p1, 5, true, false); break;
         case DI_W_Q6_K: panels(&j, p0, p1, 6, true, true); break;
         case DI_W_Q8_0: panels(&j, p0, p1, 8, VNNI, false); break;
+        default:        break;   /* micro formats have their own    */
         }
     }
 }

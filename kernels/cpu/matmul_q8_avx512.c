@@ -540,6 +540,7 @@ di_q8_matmul_avx512(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
         case DI_W_Q5_K: panels(&j, p0, p1, 5, 0, false); break;
         case DI_W_Q6_K: panels(&j, p0, p1, 6, 32, true); break;
         case DI_W_Q8_0: panels(&j, p0, p1, 8, 128, false); break;
+        default:        break;   /* micro formats have their own    */
         }
     }
 }

@@ -25,43 +25,46 @@ bias_of(const di_cpu_matmul_t *a, size_t col)
     return a->bias ? a->bias[col] : 0.0f;
 }
 
+static di_wpart_t
+wpart_of(const di_cpu_wpart_t *part)
+{
+    return (di_wpart_t) { part->type, part->data, part->n, part->scales };
+}
+
 /* Walk the columns of panels [p0, p1) and the rows: fn makes one value. */
-typedef float (*dot_fn)(const di_cpu_wpart_t *part, const uint8_t *w,
+typedef float (*dot_fn)(const di_cpu_wpart_t *part, size_t n,
                         const uint8_t *act, size_t k);
 
 static void
 each_value(dot_fn dot, const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
            size_t p0, size_t p1, size_t r0, size_t r1)
 {
-    size_t k = a->w->k, end = p1 * DI_CPU_PANEL;
-    const uint8_t *w;
+    size_t end = p1 * DI_CPU_PANEL;
 
-    for (size_t n = p0 * DI_CPU_PANEL; n < end && n < part->n; n++) {
-        w = (const uint8_t *) part->data + n * part->row_bytes;
+    for (size_t n = p0 * DI_CPU_PANEL; n < end && n < part->n; n++)
         for (size_t r = r0; r < r1; r++)
             a->out[r * a->w->n + part->first + n]
-                = dot(part, w, a->act + r * a->act_stride, k)
+                = dot(part, n, a->act + r * a->act_stride, a->w->k)
                   + bias_of(a, part->first + n);
-    }
+}
+
+static const uint8_t *
+row_of(const di_cpu_wpart_t *part, size_t n)
+{
+    return (const uint8_t *) part->data + n * part->row_bytes;
 }
 
 static float
-dot_f32(const di_cpu_wpart_t *part, const uint8_t *w, const uint8_t *act,
-        size_t k)
+dot_f32(const di_cpu_wpart_t *part, size_t n, const uint8_t *act, size_t k)
 {
     const float *x = (const float *) (const void *) act;
-    size_t step = di_wtype_block(part->type);
-    float value[256];
+    di_wpart_t in = wpart_of(part);
+    float value[DI_CPU_K_MAX];
     double sum = 0;
 
-    if (step < 32)
-        step = 32;
-    for (size_t i = 0; i < k; i += step) {
-        di_dequantise(part->type, w + di_wtype_bytes(part->type, i), step,
-                      value);
-        for (size_t j = 0; j < step; j++)
-            sum += (double) value[j] * x[i + j];
-    }
+    di_wpart_row(&in, n, k, value);
+    for (size_t i = 0; i < k; i++)
+        sum += (double) value[i] * x[i];
     return (float) sum;
 }
 
@@ -165,15 +168,32 @@ add_minima(float acc, const di_cpu_wpart_t *part, const uint8_t *w,
     return acc;
 }
 
+/* E4M3 and E2M1: their values are exact in bfloat16. */
 static float
-dot_bf16(const di_cpu_wpart_t *part, const uint8_t *w, const uint8_t *act,
-         size_t k)
+dot_bf16_micro(const di_cpu_wpart_t *part, size_t n, const uint16_t *x,
+               size_t k)
+{
+    di_wpart_t in = wpart_of(part);
+    float value[32], scale, acc = 0;
+
+    for (size_t b = 0; b < k / 32; b++) {
+        scale = di_wmicro_get(&in, n, k, b, value);
+        acc = fmaf(tdp(0, x + 32 * b, value, 32), scale, acc);
+    }
+    return acc;
+}
+
+static float
+dot_bf16(const di_cpu_wpart_t *part, size_t n, const uint8_t *act, size_t k)
 {
     const uint16_t *x = (const uint16_t *) (const void *) act;
     const di_wcodes_t *codes = di_wtype_codes(part->type);
+    const uint8_t *w = row_of(part, n);
     di_wblock_t wb;
     float acc = 0;
 
+    if (di_wtype_is_micro(part->type))
+        return dot_bf16_micro(part, n, x, k);
     if (codes == NULL)
         return dot_bf16_plain(part, w, x, k);
 
@@ -212,18 +232,40 @@ dot_q8_plain(const di_cpu_wpart_t *part, const uint8_t *w, const int8_t *q,
     return acc;
 }
 
+/* E4M3 like other floats; E2M1, which is integers of halves, like codes: its
+ * sums are exact in any order. */
 static float
-dot_q8(const di_cpu_wpart_t *part, const uint8_t *w, const uint8_t *act,
-       size_t k)
+dot_q8_micro(const di_cpu_wpart_t *part, size_t n, const int8_t *q,
+             const float *x_scale, size_t k)
+{
+    float value[32], scale, unit, sum, acc = 0;
+    di_wpart_t in = wpart_of(part);
+
+    unit = part->type == DI_W_E2M1_R32 ? 0.5f : 1.0f;
+    for (size_t b = 0; b < k / 32; b++, q += 32) {
+        scale = di_wmicro_get(&in, n, k, b, value) * unit;
+        sum = 0;
+        for (size_t j = 0; j < 32; j++)
+            sum = fmaf(value[j] / unit, (float) q[j], sum);
+        acc = fmaf(sum, scale * x_scale[b], acc);
+    }
+    return acc;
+}
+
+static float
+dot_q8(const di_cpu_wpart_t *part, size_t n, const uint8_t *act, size_t k)
 {
     const int8_t *q = (const int8_t *) act;
     const float *scale = (const float *) (const void *) (act + k);
     const float *sum = scale + k / 32;
     const di_wcodes_t *codes = di_wtype_codes(part->type);
+    const uint8_t *w = row_of(part, n);
     float acc = 0, acc_min = 0;
     int32_t dot[2];
     di_wblock_t wb;
 
+    if (di_wtype_is_micro(part->type))
+        return dot_q8_micro(part, n, q, scale, k);
     if (codes == NULL)
         return dot_q8_plain(part, w, q, scale, k);
 

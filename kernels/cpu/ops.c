@@ -10,6 +10,7 @@
 
 #include "cpu.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,8 +21,8 @@
 #define SPLIT_ROWS   16           /* rows of a launch that may be split     */
 #define ROW_VALUES   4096         /* values of row-wise ops per part        */
 
-static void *
-at(di_view_t view)
+void *
+di_cpu_at(di_view_t view)
 {
     return view.buf ? (uint8_t *) view.buf->data + view.offset : NULL;
 }
@@ -32,9 +33,8 @@ min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Cut n rows of k values into parts. */
-static void
-cut_rows(di_cpu_op_t *op, size_t n, size_t k)
+void
+di_cpu_cut_rows(di_cpu_op_t *op, size_t n, size_t k)
 {
     op->n_rows = n;
     op->step = ROW_VALUES / k + 1;
@@ -56,9 +56,9 @@ embed_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
         id = (size_t) op->u.embed.ids[r];
         for (part = t->parts; id >= part->n; part++)
             id -= part->n;
-        di_dequantise(part->type,
-                      (const uint8_t *) part->data + id * part->row_bytes,
-                      t->k, op->u.embed.x + r * t->k);
+        di_wpart_row(&(di_wpart_t) { part->type, part->data, part->n,
+                                     part->scales },
+                     id, t->k, op->u.embed.x + r * t->k);
     }
 }
 
@@ -68,10 +68,10 @@ di_cpu_embed(di_stream_t *s, di_view_t x, const di_weight_t *table,
 {
     di_cpu_op_t op = { .run = embed_run };
 
-    cut_rows(&op, n_rows, table->k);
-    op.u.embed.x = at(x);
+    di_cpu_cut_rows(&op, n_rows, table->k);
+    op.u.embed.x = di_cpu_at(x);
     op.u.embed.table = table;
-    op.u.embed.ids = at(ids);
+    op.u.embed.ids = di_cpu_at(ids);
     di_cpu_launch(s, &op);
 }
 
@@ -89,13 +89,13 @@ di_cpu_norm(di_stream_t *s, di_view_t y, di_view_t x, di_view_t add,
 {
     di_cpu_op_t op = { .run = norm_run };
 
-    cut_rows(&op, n_rows, k);
-    op.u.norm.y = at(y);
+    di_cpu_cut_rows(&op, n_rows, k);
+    op.u.norm.y = di_cpu_at(y);
     op.u.norm.y_stride = di_cpu_stream_dev(s)->kern->act_bytes(k);
-    op.u.norm.x = at(x);
-    op.u.norm.add = at(add);
-    op.u.norm.w = at(w);
-    op.u.norm.rows = at(rows);
+    op.u.norm.x = di_cpu_at(x);
+    op.u.norm.add = di_cpu_at(add);
+    op.u.norm.w = di_cpu_at(w);
+    op.u.norm.rows = di_cpu_at(rows);
     op.u.norm.k = k;
     op.u.norm.eps = eps;
     di_cpu_launch(s, &op);
@@ -110,16 +110,49 @@ silu_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
 }
 
 void
-di_cpu_silu_mul(di_stream_t *s, di_view_t y, di_view_t gu, size_t n_rows,
-                size_t k)
+di_cpu_swiglu(di_stream_t *s, di_view_t y, di_view_t gu, di_view_t c,
+              float limit, size_t n_rows, size_t k)
 {
     di_cpu_op_t op = { .run = silu_run };
 
-    cut_rows(&op, n_rows, k);
-    op.u.silu.y = at(y);
+    di_cpu_cut_rows(&op, n_rows, k);
+    op.u.silu.y = di_cpu_at(y);
     op.u.silu.y_stride = di_cpu_stream_dev(s)->kern->act_bytes(k);
-    op.u.silu.gu = at(gu);
+    op.u.silu.gu = di_cpu_at(gu);
+    op.u.silu.c = di_cpu_at(c);
+    op.u.silu.limit = limit;
     op.u.silu.k = k;
+    di_cpu_launch(s, &op);
+}
+
+void
+di_cpu_silu_mul(di_stream_t *s, di_view_t y, di_view_t gu, size_t n_rows,
+                size_t k)
+{
+    di_view_t none = { NULL, 0 };
+
+    di_cpu_swiglu(s, y, gu, none, INFINITY, n_rows, k);
+}
+
+static void
+convert_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
+{
+    (void) worker;
+    op->dev->kern->convert(&op->u.convert, i * op->step,
+                           min_size(op->n_rows, (i + 1) * op->step));
+}
+
+void
+di_cpu_convert(di_stream_t *s, di_view_t y, di_view_t x, size_t n_rows,
+               size_t k)
+{
+    di_cpu_op_t op = { .run = convert_run };
+
+    di_cpu_cut_rows(&op, n_rows, k);
+    op.u.convert.y = di_cpu_at(y);
+    op.u.convert.y_stride = di_cpu_stream_dev(s)->kern->act_bytes(k);
+    op.u.convert.x = di_cpu_at(x);
+    op.u.convert.k = k;
     di_cpu_launch(s, &op);
 }
 
@@ -145,25 +178,36 @@ range_begin(const di_cpu_op_t *op, size_t i, size_t *end)
     }
 }
 
-/* Parts are panel ranges for each chunk of rows; a range may cross from one
- * part of the weight into the next. */
-static void
-matmul_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
+/* The range may cross from one part of the weight into the next. */
+void
+di_cpu_matmul_panels(const di_cpu_kern_t *kern, const di_cpu_matmul_t *a,
+                     size_t p0, size_t p1, size_t r0, size_t r1,
+                     void *scratch)
 {
-    size_t p1, p0 = range_begin(op, i % op->ranges, &p1), end;
-    size_t r0 = i / op->ranges * ROWS_CHUNK;
-    size_t r1 = min_size(op->n_rows, r0 + ROWS_CHUNK);
-    const di_cpu_wpart_t *part = op->u.matmul.w->parts;
+    const di_cpu_wpart_t *part = a->w->parts;
+    size_t end;
 
     while (p0 < p1) {
         while (p0 >= part->first_panel + part->n_panels)
             part++;
         end = min_size(p1, part->first_panel + part->n_panels);
-        op->dev->kern->matmul(&op->u.matmul, part, p0 - part->first_panel,
-                              end - part->first_panel, r0, r1,
-                              worker->scratch);
+        (di_wtype_is_micro(part->type) ? kern->matmul_micro : kern->matmul)(
+            a, part, p0 - part->first_panel, end - part->first_panel, r0, r1,
+            scratch);
         p0 = end;
     }
+}
+
+/* Parts are panel ranges for each chunk of rows. */
+static void
+matmul_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
+{
+    size_t p1, p0 = range_begin(op, i % op->ranges, &p1);
+    size_t r0 = i / op->ranges * ROWS_CHUNK;
+    size_t r1 = min_size(op->n_rows, r0 + ROWS_CHUNK);
+
+    di_cpu_matmul_panels(op->dev->kern, &op->u.matmul, p0, p1, r0, r1,
+                         worker->scratch);
 }
 
 void
@@ -176,11 +220,11 @@ di_cpu_matmul(di_stream_t *s, di_view_t out, di_view_t act,
     size_t chunks = (n_rows + ROWS_CHUNK - 1) / ROWS_CHUNK, end;
 
     op.dev = di_cpu_stream_dev(s);
-    op.u.matmul.out = at(out);
-    op.u.matmul.act = at(act);
+    op.u.matmul.out = di_cpu_at(out);
+    op.u.matmul.act = di_cpu_at(act);
     op.u.matmul.act_stride = op.dev->kern->act_bytes(w->k);
     op.u.matmul.w = w;
-    op.u.matmul.bias = at(bias);
+    op.u.matmul.bias = di_cpu_at(bias);
 
     op.step = PART_BYTES / ((w->bytes / w->n_panels + 1) * tiles) + 1;
     if (tiles > 1 && op.step < PANELS_MIN)
@@ -205,7 +249,7 @@ kv_layer(di_stream_t *s, di_view_t kv, const di_kv_geom_t *geom,
     a.region_bytes = (size_t) DI_CPU_KV_TOKENS * geom->head_dim
                      * di_cpu_stream_dev(s)->kern->kv_value_bytes;
     a.block_bytes = a.region_bytes * 2 * geom->n_kv_heads * geom->n_layers;
-    a.data = (uint8_t *) at(kv)
+    a.data = (uint8_t *) di_cpu_at(kv)
              + (size_t) layer * geom->n_kv_heads * 2 * a.region_bytes;
     a.n_kv_heads = geom->n_kv_heads;
     a.head_dim = geom->head_dim;
@@ -216,8 +260,8 @@ kv_layer(di_stream_t *s, di_view_t kv, const di_kv_geom_t *geom,
 static void
 rope_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
 {
-    const int32_t *first = at(op->rows.seq_first);
-    const int32_t *tables = at(op->rows.tables);
+    const int32_t *first = di_cpu_at(op->rows.seq_first);
+    const int32_t *tables = di_cpu_at(op->rows.tables);
     size_t r = i * op->step;
     size_t r1 = min_size(op->n_rows, r + op->step);
     size_t seq = 0, end;
@@ -242,13 +286,13 @@ di_cpu_rope_store(di_stream_t *s, di_view_t qkv, uint32_t n_heads,
 {
     di_cpu_op_t op = { .run = rope_run, .rows = *rows };
 
-    cut_rows(&op, rows->n_rows,
+    di_cpu_cut_rows(&op, rows->n_rows,
              (size_t) (n_heads + 2 * geom->n_kv_heads) * geom->head_dim);
-    op.u.rope.qkv = at(qkv);
+    op.u.rope.qkv = di_cpu_at(qkv);
     op.u.rope.n_heads = n_heads;
     op.u.rope.kv = kv_layer(s, kv, geom, layer);
-    op.u.rope.positions = at(rows->positions);
-    op.u.rope.freqs = at(freqs);
+    op.u.rope.positions = di_cpu_at(rows->positions);
+    op.u.rope.freqs = di_cpu_at(freqs);
     op.u.rope.style = style;
     di_cpu_launch(s, &op);
 }
@@ -257,9 +301,9 @@ di_cpu_rope_store(di_stream_t *s, di_view_t qkv, uint32_t n_heads,
 static size_t
 plan_tiles(const di_cpu_op_t *op)
 {
-    const int32_t *first = at(op->rows.seq_first);
-    const int32_t *tables = at(op->rows.tables);
-    const int32_t *positions = at(op->rows.positions);
+    const int32_t *first = di_cpu_at(op->rows.seq_first);
+    const int32_t *tables = di_cpu_at(op->rows.tables);
+    const int32_t *positions = di_cpu_at(op->rows.positions);
     di_cpu_attn_item_t *item = op->dev->items;
     size_t end, n;
 
@@ -413,13 +457,13 @@ di_cpu_attention(di_stream_t *s, di_view_t y, di_view_t qkv,
     if (!reserve_plan(s, geom, n_heads, rows, &op.may_split))
         return;
 
-    op.u.attn.y = at(y);
+    op.u.attn.y = di_cpu_at(y);
     op.u.attn.y_stride = di_cpu_stream_dev(s)->kern->act_bytes(
         (size_t) n_heads * geom->head_dim);
-    op.u.attn.qkv = at(qkv);
+    op.u.attn.qkv = di_cpu_at(qkv);
     op.u.attn.n_heads = n_heads;
     op.u.attn.kv = kv_layer(s, kv, geom, layer);
-    op.u.attn.positions = at(rows->positions);
+    op.u.attn.positions = di_cpu_at(rows->positions);
     op.u.attn.scale = scale;
     di_cpu_launch(s, &op);
 }

@@ -328,7 +328,9 @@ di_cpu_pool_open(uint32_t n_threads, bool pin, uint32_t spin_us,
         pool->workers[i].pool = pool;
         pool->workers[i].index = i;
         pool->workers[i].scratch = di_cpu_map(DI_CPU_SCRATCH);
-        if (pool->workers[i].scratch == NULL)
+        pool->workers[i].gather = di_cpu_map(DI_CPU_GATHER);
+        if (pool->workers[i].scratch == NULL
+            || pool->workers[i].gather == NULL)
             goto no_memory;
     }
 
@@ -359,8 +361,10 @@ di_cpu_pool_close(di_cpu_pool_t *pool)
     if (pool->pin)
         (void) sched_setaffinity(0, sizeof(pool->cpus), &pool->cpus);
 
-    for (uint32_t i = 0; pool->workers && i < pool->n_threads; i++)
+    for (uint32_t i = 0; pool->workers && i < pool->n_threads; i++) {
         di_cpu_unmap(pool->workers[i].scratch, DI_CPU_SCRATCH);
+        di_cpu_unmap(pool->workers[i].gather, DI_CPU_GATHER);
+    }
     free(pool->workers);
     free(pool->threads);
     free(pool);

@@ -6,6 +6,7 @@
  */
 
 #include "q8.h"
+#include "ref.h"
 
 #include <cpuid.h>
 
@@ -60,8 +61,10 @@ const di_cpu_kern_t di_cpu_q8_##isa = {                                     \
     .pack = di_q8_pack,                                                     \
     .norm = di_q8_norm_##rows,                                              \
     .silu_mul = di_q8_silu_mul_##rows,                                      \
+    .convert = di_q8_convert_##rows,                                        \
     .rope_store = di_q8_rope_store_##rows,                                  \
     .matmul = di_q8_matmul_##isa,                                           \
+    .matmul_micro = di_ref_matmul_q8,                                       \
     .attention = di_q8_attention_##rows,                                    \
     .kv_copy = di_q8_kv_copy_##rows,                                        \
 };

@@ -76,6 +76,7 @@ di_q8_act_bytes(size_t k)
 #define DI_Q8_ROWS(isa)                                                     \
 void di_q8_norm_##isa(const di_cpu_norm_t *a, size_t r0, size_t r1);        \
 void di_q8_silu_mul_##isa(const di_cpu_silu_t *a, size_t r0, size_t r1);    \
+void di_q8_convert_##isa(const di_cpu_convert_t *a, size_t r0, size_t r1);  \
 void di_q8_rope_store_##isa(const di_cpu_rope_t *a, const int32_t *table,   \
                             size_t r0, size_t r1);                          \
 void di_q8_attention_##isa(const di_cpu_attn_t *a,                          \

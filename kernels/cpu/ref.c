@@ -42,6 +42,12 @@ silu_mul_##lower(const di_cpu_silu_t *a, size_t r0, size_t r1)              \
 }                                                                           \
                                                                             \
 static void                                                                 \
+convert_##lower(const di_cpu_convert_t *a, size_t r0, size_t r1)            \
+{                                                                           \
+    di_ref_convert(arith_, a, r0, r1);                                      \
+}                                                                           \
+                                                                            \
+static void                                                                 \
 rope_store_##lower(const di_cpu_rope_t *a, const int32_t *table, size_t r0, \
                    size_t r1)                                               \
 {                                                                           \
@@ -73,8 +79,10 @@ const di_cpu_kern_t di_cpu_##lower##_ref = {                                \
     .panel_bytes = panel_bytes,                                             \
     .norm = norm_##lower,                                                   \
     .silu_mul = silu_mul_##lower,                                           \
+    .convert = convert_##lower,                                             \
     .rope_store = rope_store_##lower,                                       \
     .matmul = di_ref_matmul_##lower,                                        \
+    .matmul_micro = di_ref_matmul_##lower,                                  \
     .attention = attention_##lower,                                         \
     .kv_copy = kv_copy_##lower,                                             \
 };

@@ -35,6 +35,8 @@ void di_ref_norm(di_arith_t arith, const di_cpu_norm_t *a, size_t r0,
                  size_t r1);
 void di_ref_silu_mul(di_arith_t arith, const di_cpu_silu_t *a, size_t r0,
                      size_t r1);
+void di_ref_convert(di_arith_t arith, const di_cpu_convert_t *a, size_t r0,
+                    size_t r1);
 void di_ref_rope_store(di_arith_t arith, const di_cpu_rope_t *a,
                        const int32_t *table, size_t r0, size_t r1);
 void di_ref_attention(di_arith_t arith, const di_cpu_attn_t *a,

@@ -97,28 +97,48 @@ di_norm16(const di_arith_t arith, const di_cpu_norm_t *a, size_t r0,
     }
 }
 
+/* The bounds come first: what is not a number stays that. */
 DI_INLINE16 di_v16_t
-di_gated16(const float *gate, const float *up)
+di_gated16(const float *gate, const float *up, di_v16_t limit, di_v16_t c)
 {
-    di_v16_t g = di_load16(gate), e;
+    di_v16_t g = di_min16(limit, di_load16(gate)), e, u;
 
+    u = di_max16(di_sub16(di_set16(0), limit),
+                 di_min16(limit, di_load16(up)));
     e = di_exp16(di_sub16(di_set16(0), g));
-    return di_mul16(di_div16(g, di_add16(e, di_set16(1.0f))), di_load16(up));
+    g = di_div16(g, di_add16(e, di_set16(1.0f)));
+    return di_mul16(di_mul16(g, u), c);
 }
 
 DI_INLINE16 void
 di_silu_mul16(const di_arith_t arith, const di_cpu_silu_t *a, size_t r0,
               size_t r1)
 {
+    di_v16_t limit = di_set16(a->limit), c;
     const float *gate, *up;
 
     for (size_t r = r0; r < r1; r++) {
         gate = a->gu + r * 2 * a->k;
         up = gate + a->k;
+        c = di_set16(a->c ? a->c[r] : 1.0f);
         for (size_t i = 0; i < a->k; i += 32)
             di_put_block16(arith, a->y + r * a->y_stride, a->k, i / 32,
-                           di_gated16(gate + i, up + i),
-                           di_gated16(gate + i + 16, up + i + 16));
+                           di_gated16(gate + i, up + i, limit, c),
+                           di_gated16(gate + i + 16, up + i + 16, limit, c));
+    }
+}
+
+DI_INLINE16 void
+di_convert16(const di_arith_t arith, const di_cpu_convert_t *a, size_t r0,
+             size_t r1)
+{
+    const float *x;
+
+    for (size_t r = r0; r < r1; r++) {
+        x = a->x + r * a->k;
+        for (size_t i = 0; i < a->k; i += 32)
+            di_put_block16(arith, a->y + r * a->y_stride, a->k, i / 32,
+                           di_load16(x + i), di_load16(x + i + 16));
     }
 }
 

@@ -51,29 +51,51 @@ di_amx_norm(const di_cpu_norm_t *a, size_t r0, size_t r1)
     }
 }
 
+/* The bounds come first: what is not a number stays that. */
 DI_AMX_INLINE __m512
-silu_mul(const float *gate, const float *up)
+silu_mul(const float *gate, const float *up, __m512 limit, __m512 c)
 {
-    __m512 g = _mm512_loadu_ps(gate), e;
+    __m512 g = _mm512_min_ps(limit, _mm512_loadu_ps(gate)), e, u;
 
+    u = _mm512_max_ps(_mm512_sub_ps(_mm512_setzero_ps(), limit),
+                      _mm512_min_ps(limit, _mm512_loadu_ps(up)));
     e = di_exp512(_mm512_sub_ps(_mm512_setzero_ps(), g));
     g = _mm512_div_ps(g, _mm512_add_ps(e, _mm512_set1_ps(1.0f)));
-    return _mm512_mul_ps(g, _mm512_loadu_ps(up));
+    return _mm512_mul_ps(_mm512_mul_ps(g, u), c);
 }
 
 void
 di_amx_silu_mul(const di_cpu_silu_t *a, size_t r0, size_t r1)
 {
+    __m512 limit = _mm512_set1_ps(a->limit), c;
     const float *gate, *up;
     uint8_t *y;
 
     for (size_t r = r0; r < r1; r++) {
         gate = a->gu + r * 2 * a->k;
         up = gate + a->k;
+        c = _mm512_set1_ps(a->c ? a->c[r] : 1.0f);
         y = a->y + r * a->y_stride;
         for (size_t i = 0; i < a->k; i += 32)
-            di_amx_put_block(y, a->k, i / 32, silu_mul(gate + i, up + i),
-                             silu_mul(gate + i + 16, up + i + 16));
+            di_amx_put_block(y, a->k, i / 32,
+                             silu_mul(gate + i, up + i, limit, c),
+                             silu_mul(gate + i + 16, up + i + 16, limit, c));
+        di_amx_pad_sums(y, a->k);
+    }
+}
+
+void
+di_amx_convert(const di_cpu_convert_t *a, size_t r0, size_t r1)
+{
+    const float *x;
+    uint8_t *y;
+
+    for (size_t r = r0; r < r1; r++) {
+        x = a->x + r * a->k;
+        y = a->y + r * a->y_stride;
+        for (size_t i = 0; i < a->k; i += 32)
+            di_amx_put_block(y, a->k, i / 32, _mm512_loadu_ps(x + i),
+                             _mm512_loadu_ps(x + i + 16));
         di_amx_pad_sums(y, a->k);
     }
 }

@@ -123,15 +123,27 @@ void
 di_ref_silu_mul(di_arith_t arith, const di_cpu_silu_t *a, size_t r0,
                 size_t r1)
 {
+    float y[DI_CPU_K_MAX], g, u, c;
     const float *gate, *up;
-    float y[DI_CPU_K_MAX];
 
     for (size_t r = r0; r < r1; r++) {
         gate = a->gu + r * 2 * a->k;
         up = gate + a->k;
-        for (size_t i = 0; i < a->k; i++)
-            y[i] = (float) (gate[i] / (1.0 + exp(-(double) gate[i]))
-                            * up[i]);
+        c = a->c ? a->c[r] : 1.0f;
+        for (size_t i = 0; i < a->k; i++) {
+            g = gate[i] > a->limit ? a->limit : gate[i];
+            u = up[i] > a->limit ? a->limit
+                : up[i] < -a->limit ? -a->limit : up[i];
+            y[i] = (float) (g / (1.0 + exp(-(double) g)) * u * c);
+        }
         di_ref_act(arith, y, a->k, a->y + r * a->y_stride);
     }
+}
+
+void
+di_ref_convert(di_arith_t arith, const di_cpu_convert_t *a, size_t r0,
+               size_t r1)
+{
+    for (size_t r = r0; r < r1; r++)
+        di_ref_act(arith, a->x + r * a->k, a->k, a->y + r * a->y_stride);
 }

@@ -3,8 +3,10 @@
  *
  * A weight keeps pointing at the file's bytes: the embedding looks rows up in
  * them, and kernels without a layout of their own (the reference) read them.
- * Otherwise each part is repacked in panels of 16 output columns, one piece
- * of a chunk (arena.c); every panel is an independent part of one op.
+ * So do all kernels with micro formats (wtype.h), which may be larger than
+ * memory.  Otherwise each part is repacked in panels of 16 output columns,
+ * one piece of a chunk (arena.c); every panel is an independent part of one
+ * op.
  */
 
 #include "cpu.h"
@@ -40,6 +42,8 @@ pack_panel(void *arg, size_t i)
 
     while (i >= part->first_panel + part->n_panels)
         part++;
+    if (part->panel_bytes == 0)
+        return;
     a->kern->pack(part, a->weight->k, i - part->first_panel);
 }
 
@@ -84,18 +88,22 @@ add_part(const di_cpu_kern_t *kern, di_weight_t *weight, const di_wpart_t *in)
 
     part->type = in->type;
     part->data = in->data;
+    part->scales = in->scales;
     part->row_bytes = di_wtype_bytes(in->type, weight->k);
     part->n = in->n;
     part->first = weight->n;
     part->n_panels = (in->n + DI_CPU_PANEL - 1) / DI_CPU_PANEL;
     part->first_panel = weight->n_panels;
-    part->panel_bytes = kern->panel_bytes(in->type, weight->k);
+    part->panel_bytes = di_wtype_is_micro(in->type)
+                        ? 0 : kern->panel_bytes(in->type, weight->k);
 
     weight->n += part->n;
     weight->n_panels += part->n_panels;
     weight->memory_bytes += part->n_panels * part->panel_bytes;
-    weight->bytes += part->panel_bytes ? part->n_panels * part->panel_bytes
-                                       : part->n * part->row_bytes;
+    weight->bytes += part->panel_bytes
+                     ? part->n_panels * part->panel_bytes
+                     : part->n * part->row_bytes
+                       + di_wtype_scale_bytes(in->type, in->n, weight->k);
 }
 
 int
@@ -122,6 +130,9 @@ di_cpu_weight_open(di_dev_t *dev, const di_wpart_t *parts, size_t n_parts,
                               DI_CPU_K_MAX);
         if (parts[i].n == 0)
             return di_err_set(err, DI_EINVAL, 0, "weights without rows");
+        if (di_wtype_is_micro(parts[i].type) && parts[i].scales == NULL)
+            return di_err_set(err, DI_EINVAL, 0, "%s weights without scales",
+                              di_wtype_name(parts[i].type));
     }
 
     weight = calloc(1, sizeof(*weight) + n_parts * sizeof(weight->parts[0]));

@@ -311,7 +311,7 @@ open_weights(void)
         data = must(malloc(bytes));
         for (size_t i = 0; i < bytes; i++)
             data[i] = (uint8_t) (i * 2654435761u >> 24 & 0x3f);
-        part = (di_wpart_t) { h->type, data, h->n };
+        part = (di_wpart_t) { h->type, data, h->n, NULL };
         for (size_t i = 0; i < h->layers; i++) {
             start = now();
             if (ops->weight_open(dev, &part, 1, h->k, &h->w[i], NULL)

@@ -185,6 +185,8 @@ value_at(di_wtype_t type, const uint8_t *row, size_t i)
         q += 16 * (p[128 + s / 4 * 32 + j] >> s % 4 * 2 & 3);
         return (float) (q - 32)
                * (f16_at(p + 208) * (float) (int8_t) p[192 + i % 256 / 16]);
+    default:
+        break;
     }
     return NAN;
 }
@@ -327,7 +329,7 @@ test_open_errors(void)
     di_dev_conf_t conf = { .arith = DI_ARITH_F32, .ops = "none",
                            .n_threads = 1 };
     uint8_t bytes[1024] = { 0 };
-    di_wpart_t part = { (di_wtype_t) 99, bytes, 1 };
+    di_wpart_t part = { (di_wtype_t) 99, bytes, 1, NULL };
     di_weight_t *weight;
     di_dev_t *dev;
     di_err_t err = { 0 };
@@ -744,7 +746,8 @@ mmcase_fill(mmcase_t *c, side_t *ref, const di_wtype_t *part_types,
         c->bytes[i] = malloc(di_wtype_bytes(part_types[i], part_n[i] * k));
         CHECK(c->bytes[i] != NULL);
         fill_weights(part_types[i], c->bytes[i], part_n[i] * k);
-        c->parts[i] = (di_wpart_t) { part_types[i], c->bytes[i], part_n[i] };
+        c->parts[i] = (di_wpart_t) { part_types[i], c->bytes[i], part_n[i],
+                                     NULL };
         c->n += part_n[i];
     }
     c->act = make_acts(ref, n_rows, k);
@@ -897,7 +900,7 @@ test_embed(side_t *side)
 
     for (size_t t = 0; t < N_TYPES; t++) {
         fill_weights(types[t], bytes, N * K);
-        part = (di_wpart_t) { types[t], bytes, N };
+        part = (di_wpart_t) { types[t], bytes, N, NULL };
         CHECK_EQ_INT(ops->weight_open(side->dev, &part, 1, K, &w, NULL),
                      DI_OK);
         for (size_t i = 0; i < ROWS; i++)
