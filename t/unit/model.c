@@ -13,6 +13,16 @@
 
 #include "check.h"
 #include "nomem.h"
+
+/* Half as wide as it could be: bfloat16 may have to be computed by its
+ * reference. */
+#define DIM      128
+#define HEADS    4
+#define KV_HEADS 2
+#define HEAD_DIM 32
+#define FFN      256
+#define LAYERS   2
+#define VOCAB    96
 #include "tiny_model.h"
 
 #define ROWS_MAX 48
