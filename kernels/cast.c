@@ -42,6 +42,8 @@ to_code(float x, int frac_bits, int exp_min)
 {
     int exp;
 
+    if (x == 0)
+        return 0;                /* has no power of two                     */
     (void) frexpf(x, &exp);
     exp = exp - 1 < exp_min ? exp_min : exp - 1;
     return (uint8_t) (((exp - exp_min) << frac_bits)

@@ -69,6 +69,7 @@ put16(uint8_t *p, uint16_t v)
 static const di_wtype_t types[] = {
     DI_W_F32, DI_W_F16, DI_W_BF16, DI_W_Q4_0, DI_W_Q4_1, DI_W_Q5_0,
     DI_W_Q5_1, DI_W_Q8_0, DI_W_Q4_K, DI_W_Q5_K, DI_W_Q6_K,
+    DI_W_E4M3_B32, DI_W_E4M3_R32, DI_W_E2M1_R32,
 };
 
 #define N_TYPES (sizeof(types) / sizeof(types[0]))
@@ -81,8 +82,13 @@ fill_weights(di_wtype_t type, uint8_t *p, size_t n)
     size_t block = di_wtype_bytes(type, di_wtype_block(type));
     float f;
 
-    for (size_t i = 0; i < bytes; i++)
+    for (size_t i = 0; i < bytes; i++) {
         p[i] = (uint8_t) rnd();
+        if (type == DI_W_E4M3_B32 || type == DI_W_E4M3_R32)
+            p[i] = (p[i] & 0x7f) == 0x7f ? 0 : p[i];
+    }
+    if (di_wtype_is_micro(type))
+        return;
     for (; bytes > 0; bytes -= block, p += block) {
         switch (type) {
         case DI_W_F32:
@@ -113,6 +119,15 @@ fill_weights(di_wtype_t type, uint8_t *p, size_t n)
             break;
         }
     }
+}
+
+/* Scales of a micro format: most within 2^6 of each other, the smallest and
+ * zero-like ones too. */
+static void
+fill_scales(uint8_t *p, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        p[i] = (uint8_t) (rnd() % 16 ? 118 + rnd() % 6 : rnd() % 8);
 }
 
 static float
@@ -191,6 +206,55 @@ value_at(di_wtype_t type, const uint8_t *row, size_t i)
     return NAN;
 }
 
+/* Value [row][i] of a part of a micro format, by formulas of its own. */
+static float
+micro_at(const di_wpart_t *part, size_t row, size_t k, size_t i)
+{
+    const uint8_t *p = part->data, *s = part->scales;
+    static const int e2m1[8] = { 0, 1, 2, 3, 4, 6, 8, 12 };
+    int code, exp;
+
+    if (part->type == DI_W_E2M1_R32) {
+        code = p[(row * k + i) / 2] >> i % 2 * 4 & 15;
+        exp = s[row * (k / 32) + i / 32] - 128;
+        return (float) ldexp(code & 8 ? -e2m1[code & 7] : e2m1[code], exp);
+    }
+    code = p[row * k + i];
+    row = part->type == DI_W_E4M3_B32 ? row / 32 : row;
+    exp = s[row * (k / 32) + i / 32] - 127 - 10;
+    exp += code & 0x78 ? code >> 3 & 15 : 1;
+    code = (code & 0x80 ? -1 : 1) * ((code & 7) + (code & 0x78 ? 8 : 0));
+    return (float) ldexp(code, exp);
+}
+
+static void
+test_micro_formats(void)
+{
+    enum { N = 70, K = 96 };
+    static const di_wtype_t micro[] = { DI_W_E4M3_B32, DI_W_E4M3_R32,
+                                        DI_W_E2M1_R32 };
+    static const size_t scale_bytes[] = { 3 * 3, N * 3, N * 3 };
+    static uint8_t data[N * K], scales[N * 3];
+    float value[K];
+    size_t bad = 0;
+
+    for (size_t t = 0; t < 3; t++) {
+        di_wpart_t part = { micro[t], data, N, scales };
+
+        CHECK_EQ_INT(di_wtype_scale_bytes(micro[t], N, K), scale_bytes[t]);
+        fill_weights(micro[t], data, N * K);
+        fill_scales(scales, sizeof(scales));
+        for (size_t n = 0; n < N; n++) {
+            di_wpart_row(&part, n, K, value);
+            for (size_t i = 0; i < K; i++)
+                bad += value[i] != micro_at(&part, n, K, i);
+        }
+    }
+    CHECK_EQ_INT(bad, 0);
+    CHECK_EQ_INT(di_wtype_scale_bytes(DI_W_Q4_0, N, K), 0);
+    CHECK(di_wtype_codes(DI_W_E4M3_B32) == NULL);
+}
+
 static void
 test_formats(void)
 {
@@ -199,6 +263,8 @@ test_formats(void)
     static float value[N];
 
     for (size_t t = 0; t < N_TYPES; t++) {
+        if (di_wtype_is_micro(types[t]))
+            continue;
         fill_weights(types[t], row, N);
         di_dequantise(types[t], row, N, value);
         for (size_t i = 0; i < N; i++) {
@@ -353,6 +419,32 @@ test_open_errors(void)
     part.n = 0;
     CHECK_EQ_INT(ops->weight_open(dev, &part, 1, 256, &weight, NULL),
                  DI_EINVAL);
+    part = (di_wpart_t) { DI_W_E2M1_R32, bytes, 1, NULL };
+    CHECK_EQ_INT(ops->weight_open(dev, &part, 1, 64, &weight, &err),
+                 DI_EINVAL);
+    ops->dev_close(dev);
+}
+
+/* Experts of different shapes, and none. */
+static void
+test_experts_errors(void)
+{
+    uint8_t bytes[2 * 34] = { 0 };
+    di_wpart_t parts[2] = { { DI_W_Q8_0, bytes, 1, NULL },
+                            { DI_W_Q8_0, bytes, 2, NULL } };
+    di_dev_t *dev = open_dev(DI_ARITH_F32, "ref", 1, NULL);
+    di_experts_t *experts;
+
+    CHECK_EQ_INT(ops->experts_open(dev, parts, 1, 2, 32, &experts, NULL),
+                 DI_EINVAL);
+    CHECK_EQ_INT(ops->experts_open(dev, parts, 1, 0, 32, &experts, NULL),
+                 DI_EINVAL);
+    CHECK_EQ_INT(ops->experts_open(dev, parts, 1, 2, 48, &experts, NULL),
+                 DI_EUNSUPPORTED);
+    CHECK_EQ_INT(ops->experts_open(dev, parts, 2, 1, 32, &experts, NULL),
+                 DI_OK);
+    CHECK(ops->experts_bytes(experts) > 0);
+    ops->experts_close(dev, experts);
     ops->dev_close(dev);
 }
 
@@ -703,11 +795,129 @@ test_rows(side_t *ref, side_t *side, side_t *alt, size_t n_rows, size_t k)
     free(y);
 }
 
+typedef struct {
+    float *x;                    /* [n_rows][2 k]                           */
+    float *c;                    /* [n_rows], NULL: none                    */
+    float  limit;
+    size_t k;
+} swiglu_t;
+
+/* Rows [first, first + n) as one launch. */
+static void
+run_swiglu(side_t *side, const swiglu_t *c, size_t first, size_t n,
+           uint8_t *y)
+{
+    size_t stride = ops->act_bytes(side->dev, c->k);
+    size_t bytes = n * 2 * c->k * sizeof(float);
+    di_view_t vgu, vy, vc = { NULL, 0 };
+    void *host;
+
+    vgu = buf_of(side, c->x + first * 2 * c->k, bytes);
+    vy = buf(side, n * stride, &host);
+    if (c->c)
+        vc = buf_of(side, c->c + first, n * sizeof(float));
+    ops->swiglu(side->stream, vy, vgu, vc, c->limit, n, c->k);
+    CHECK_EQ_INT(ops->stream_sync(side->stream), DI_OK);
+    memcpy(y, host, n * stride);
+    buf_done(side, vy, host, n * stride);
+    buf_done(side, vgu, ops->buf_map(vgu.buf), bytes);
+    if (c->c)
+        ops->buf_free(side->dev, vc.buf);
+}
+
+static void
+run_convert(side_t *side, const float *x, size_t n, size_t k, uint8_t *y)
+{
+    size_t stride = ops->act_bytes(side->dev, k);
+    di_view_t vx = buf_of(side, x, n * k * sizeof(float)), vy;
+    void *host;
+
+    vy = buf(side, n * stride, &host);
+    ops->convert(side->stream, vy, vx, n, k);
+    CHECK_EQ_INT(ops->stream_sync(side->stream), DI_OK);
+    memcpy(y, host, n * stride);
+    buf_done(side, vy, host, n * stride);
+    buf_done(side, vx, ops->buf_map(vx.buf), n * k * sizeof(float));
+}
+
+/* Values far beyond the limit, with and without weights of rows; what is not
+ * a number must not be bounded away. */
+static void
+test_swiglu(side_t *ref, side_t *side, side_t *alt, size_t n_rows, size_t k)
+{
+    size_t stride = ops->act_bytes(side->dev, k);
+    uint8_t *y = malloc(3 * n_rows * stride);
+    uint8_t *want = y + n_rows * stride, *one = want + n_rows * stride;
+    float weights[64], value[4];
+    rowcase_t rows;
+    swiglu_t c;
+
+    CHECK(y != NULL);
+    rowcase_fill(&rows, n_rows, k);
+    for (size_t i = 0; i < n_rows; i++)
+        weights[i] = rnd_float();
+    c = (swiglu_t) { rows.x, k > 64 ? weights : NULL, 1.5f, k };
+    run_swiglu(ref, &c, 0, n_rows, want);
+    run_swiglu(side, &c, 0, n_rows, y);
+    compare_acts(side, "swiglu", y, want, n_rows, k);
+    for (size_t r = 0; r < n_rows; r++) {
+        run_swiglu(alt, &c, r, 1, one);
+        check_same(side, "swiglu, a row alone", one, y + r * stride,
+                   act_used(side->arith, k));
+    }
+
+    run_convert(ref, rows.x, n_rows, k, want);
+    run_convert(side, rows.x, n_rows, k, y);
+    compare_acts(side, "convert", y, want, n_rows, k);
+    run_convert(alt, rows.x + k, 1, k, one);
+    check_same(side, "convert, a row alone", one, y + stride,
+               act_used(side->arith, k));
+
+    if (side->arith != DI_ARITH_Q8) {
+        rows.x[1] = NAN;
+        rows.x[k + 2] = NAN;
+        c.c = NULL;
+        run_swiglu(side, &c, 0, 1, y);
+        for (size_t i = 0; i < 4; i++)
+            value[i] = act_value(side->arith, y, k, i);
+        CHECK(!isnan(value[0]) && isnan(value[1]) && isnan(value[2]));
+    }
+    rowcase_free(&rows);
+    free(y);
+}
+
+/* The value of one element, by double arithmetic. */
+static void
+test_swiglu_values(side_t *side)
+{
+    enum { K = 32 };
+    static const float gate[] = { 3, 20, -20, 0, 10 };
+    static const float up[] = { -2, -30, 30, 5, 10 };
+    float x[2 * K] = { 0 }, c = 0.5f;
+    swiglu_t a = { x, &c, 10, K };
+    double g, u, worst = 0, want;
+    uint8_t y[1024];
+
+    for (size_t i = 0; i < 5; i++) {
+        x[i] = gate[i];
+        x[K + i] = up[i];
+    }
+    run_swiglu(side, &a, 0, 1, y);
+    for (size_t i = 0; i < 5; i++) {
+        g = fmin(gate[i], 10);
+        u = fmax(fmin(up[i], 10), -10);
+        want = g / (1 + exp(-g)) * u * 0.5;
+        worst = fmax(worst, fabs(want - act_value(side->arith, y, K, i)));
+    }
+    CHECK(worst <= 50 * act_step(side->arith));
+}
+
 /* -- matmul ---------------------------------------------------------------- */
 
 typedef struct {
     di_wpart_t parts[3];
     uint8_t   *bytes[3];
+    uint8_t   *scales[3];
     size_t     n_parts;
     size_t     n;
     size_t     k;
@@ -738,6 +948,8 @@ static void
 mmcase_fill(mmcase_t *c, side_t *ref, const di_wtype_t *part_types,
             const size_t *part_n, size_t n_parts, size_t k, size_t n_rows)
 {
+    size_t scale_bytes;
+
     memset(c, 0, sizeof(*c));
     c->n_parts = n_parts;
     c->k = k;
@@ -746,8 +958,14 @@ mmcase_fill(mmcase_t *c, side_t *ref, const di_wtype_t *part_types,
         c->bytes[i] = malloc(di_wtype_bytes(part_types[i], part_n[i] * k));
         CHECK(c->bytes[i] != NULL);
         fill_weights(part_types[i], c->bytes[i], part_n[i] * k);
+        scale_bytes = di_wtype_scale_bytes(part_types[i], part_n[i], k);
+        if (scale_bytes > 0) {
+            c->scales[i] = malloc(scale_bytes);
+            CHECK(c->scales[i] != NULL);
+            fill_scales(c->scales[i], scale_bytes);
+        }
         c->parts[i] = (di_wpart_t) { part_types[i], c->bytes[i], part_n[i],
-                                     NULL };
+                                     c->scales[i] };
         c->n += part_n[i];
     }
     c->act = make_acts(ref, n_rows, k);
@@ -763,8 +981,10 @@ mmcase_fill(mmcase_t *c, side_t *ref, const di_wtype_t *part_types,
 static void
 mmcase_free(mmcase_t *c)
 {
-    for (size_t i = 0; i < c->n_parts; i++)
+    for (size_t i = 0; i < c->n_parts; i++) {
         free(c->bytes[i]);
+        free(c->scales[i]);
+    }
     free(c->act);
     free(c->bias);
 }
@@ -836,6 +1056,7 @@ test_matmul(side_t *ref, side_t *side, side_t *alt)
 {
     static const size_t rows[] = { 1, 2, 16, 17, 33, 300 };
     di_wtype_t mixed[] = { DI_W_Q4_K, DI_W_Q6_K, DI_W_F16 };
+    di_wtype_t micro[] = { DI_W_E2M1_R32, DI_W_E4M3_B32, DI_W_BF16 };
     size_t n, mixed_n[] = { 40, 16, 7 };
     mmcase_t c;
 
@@ -852,6 +1073,279 @@ test_matmul(side_t *ref, side_t *side, side_t *alt)
     mmcase_fill(&c, ref, mixed, mixed_n, 3, 256, 19);
     test_matmul_case(ref, side, alt, &c, "mixed parts");
     mmcase_free(&c);
+    mmcase_fill(&c, ref, micro, mixed_n, 3, 160, 70);
+    test_matmul_case(ref, side, alt, &c, "micro parts");
+    mmcase_free(&c);
+}
+
+/* A weight or a scale that is not a number makes one of its output, for each
+ * row, and of no other's. */
+static void
+test_matmul_micro_nan(side_t *ref, side_t *side, di_wtype_t type)
+{
+    enum { K = 64, ROWS = 9, N = 40 };
+    size_t n = N, first, last, bad = 0;
+    float out[ROWS * N];
+    di_weight_t *w = NULL;
+    mmcase_t c;
+
+    mmcase_fill(&c, ref, &type, &n, 1, K, ROWS);
+    first = 17;
+    last = 17;
+    if (type == DI_W_E4M3_R32) {
+        c.bytes[0][first * K + 33] = 0xff;
+    } else {
+        c.scales[0][(type == DI_W_E4M3_B32 ? first / 32 : first) * 2 + 1]
+            = 255;
+        first = type == DI_W_E4M3_B32 ? 0 : first;
+        last = type == DI_W_E4M3_B32 ? 31 : last;
+    }
+    CHECK_EQ_INT(ops->weight_open(side->dev, c.parts, 1, K, &w, NULL), DI_OK);
+    for (size_t rows = 1; rows <= ROWS; rows += ROWS - 1) {
+        run_matmul(side, &c, w, 0, rows, out);
+        for (size_t i = 0; i < rows * N; i++)
+            bad += !isnan(out[i]) != (i % N < first || i % N > last);
+    }
+    CHECK_EQ_INT(bad, 0);
+    ops->weight_close(side->dev, w);
+    mmcase_free(&c);
+}
+
+/* -- experts --------------------------------------------------------------- */
+
+enum { EXPERTS = 7, TOP_K = 3 };
+
+typedef struct {
+    mmcase_t weights[EXPERTS];   /* their activations are not used          */
+    uint8_t *act;                /* [n_rows]                                */
+    int32_t *ids;                /* [n_rows][per_row]                       */
+    size_t   n_rows;
+    size_t   per_row;
+    size_t   n;
+    size_t   k;
+} excase_t;
+
+/* Expert 2 is never picked, expert 5 mostly. */
+static void
+excase_fill(excase_t *c, side_t *ref, const di_wtype_t *part_types,
+            const size_t *part_n, size_t n_parts, size_t k, size_t n_rows,
+            size_t per_row)
+{
+    memset(c, 0, sizeof(*c));
+    c->n_rows = n_rows;
+    c->per_row = per_row;
+    c->k = k;
+    for (size_t e = 0; e < EXPERTS; e++) {
+        mmcase_fill(&c->weights[e], ref, part_types, part_n, n_parts, k, 1);
+        free(c->weights[e].bias);
+        c->weights[e].bias = NULL;
+    }
+    c->n = c->weights[0].n;
+    c->act = make_acts(ref, n_rows, k);
+    c->ids = malloc(n_rows * per_row * sizeof(*c->ids));
+    CHECK(c->ids != NULL);
+    for (size_t i = 0; i < n_rows * per_row; i++) {
+        c->ids[i] = (int32_t) (rnd() % 2 ? 5 : rnd() % EXPERTS);
+        c->ids[i] = c->ids[i] == 2 ? 5 : c->ids[i];
+    }
+}
+
+static void
+excase_free(excase_t *c)
+{
+    for (size_t e = 0; e < EXPERTS; e++)
+        mmcase_free(&c->weights[e]);
+    free(c->act);
+    free(c->ids);
+}
+
+static di_experts_t *
+excase_open(side_t *side, const excase_t *c)
+{
+    di_wpart_t parts[EXPERTS * 3];
+    size_t n = c->weights[0].n_parts;
+    di_experts_t *experts = NULL;
+
+    for (size_t e = 0; e < EXPERTS; e++)
+        memcpy(parts + e * n, c->weights[e].parts, n * sizeof(parts[0]));
+    CHECK_EQ_INT(ops->experts_open(side->dev, parts, n, EXPERTS, c->k,
+                                   &experts, NULL), DI_OK);
+    return experts;
+}
+
+/* Rows [first, first + n) as one launch. */
+static void
+run_experts(side_t *side, const excase_t *c, const di_experts_t *experts,
+            size_t first, size_t n, float *out)
+{
+    size_t stride = ops->act_bytes(side->dev, c->k);
+    size_t outs = n * c->per_row, bytes = outs * c->n * sizeof(float);
+    di_view_t act, ids, vout;
+    void *host;
+
+    act = buf_of(side, c->act + first * stride, n * stride);
+    ids = buf_of(side, c->ids + first * c->per_row, outs * sizeof(*c->ids));
+    vout = buf(side, bytes, &host);
+    ops->matmul_experts(side->stream, vout, act, experts, ids, outs,
+                        c->per_row);
+    CHECK_EQ_INT(ops->stream_sync(side->stream), DI_OK);
+    memcpy(out, host, bytes);
+    buf_done(side, vout, host, bytes);
+    buf_done(side, act, ops->buf_map(act.buf), n * stride);
+    ops->buf_free(side->dev, ids.buf);
+}
+
+/* Each output is what matmul() makes of its row and expert alone, bit for
+ * bit, in whatever batch. */
+static void
+test_experts_case(side_t *side, side_t *alt, excase_t *c)
+{
+    size_t row = c->per_row * c->n, first, n;
+    float *out = malloc(2 * c->n_rows * row * sizeof(float));
+    float *part = out + c->n_rows * row;
+    di_experts_t *es = excase_open(side, c), *ea = excase_open(alt, c);
+    di_weight_t *w[EXPERTS];
+    mmcase_t one;
+
+    CHECK(out != NULL);
+    run_experts(side, c, es, 0, c->n_rows, out);
+    for (size_t e = 0; e < EXPERTS; e++)
+        CHECK_EQ_INT(ops->weight_open(side->dev, c->weights[e].parts,
+                                      c->weights[e].n_parts, c->k, &w[e],
+                                      NULL), DI_OK);
+    for (size_t i = 0; i < c->n_rows * c->per_row; i++) {
+        one = c->weights[c->ids[i]];
+        one.act = c->act;
+        run_matmul(side, &one, w[c->ids[i]], i / c->per_row, 1, part);
+        check_same(side, "matmul_experts", out + i * c->n, part,
+                   c->n * sizeof(float));
+    }
+    for (size_t i = 0; i < 6; i++) {
+        first = rnd() % c->n_rows;
+        n = i < 3 ? 1 : 1 + rnd() % (c->n_rows - first);
+        run_experts(alt, c, ea, first, n, part);
+        check_same(side, "matmul_experts, other batch", out + first * row,
+                   part, n * row * sizeof(float));
+    }
+    for (size_t e = 0; e < EXPERTS; e++)
+        ops->weight_close(side->dev, w[e]);
+    ops->experts_close(side->dev, es);
+    ops->experts_close(alt->dev, ea);
+    free(out);
+}
+
+static void
+test_experts(side_t *ref, side_t *side, side_t *alt)
+{
+    static const di_wtype_t fp4[] = { DI_W_E2M1_R32, DI_W_E2M1_R32 };
+    static const di_wtype_t plain[] = { DI_W_BF16 }, fp8[] = { DI_W_E4M3_B32 };
+    static const size_t two[] = { 64, 64 }, odd[] = { 75 };
+    excase_t c;
+
+    excase_fill(&c, ref, fp4, two, 2, 96, 1, TOP_K);
+    test_experts_case(side, alt, &c);
+    excase_free(&c);
+    excase_fill(&c, ref, fp4, two, 2, 96, 60, TOP_K);
+    test_experts_case(side, alt, &c);
+    excase_free(&c);
+    excase_fill(&c, ref, plain, odd, 1, 64, 13, TOP_K);
+    test_experts_case(side, alt, &c);
+    excase_free(&c);
+    excase_fill(&c, ref, fp8, odd, 1, 128, 50, 1);
+    test_experts_case(side, alt, &c);
+    excase_free(&c);
+}
+
+/* Against a sort of all experts, with many equal scores. */
+static void
+test_route(side_t *side)
+{
+    enum { ROWS = 40, N = 48, K = 6 };
+    static float logits[ROWS * N], bias[N], weights[ROWS * K];
+    int32_t ids[ROWS * K], want[N], swap;
+    di_view_t vids, vweights, vlogits, vbias;
+    double s[N], total;
+    void *hids, *hweights;
+
+    for (size_t i = 0; i < ROWS * N; i++)
+        logits[i] = i < ROWS * N / 2 ? (float) (rnd() % 5) - 2
+                                     : rnd_float() * 30;
+    for (size_t i = 0; i < N; i++)
+        bias[i] = (float) (rnd() % 3) / 4;
+    vlogits = buf_of(side, logits, sizeof(logits));
+    vbias = buf_of(side, bias, sizeof(bias));
+    vids = buf(side, sizeof(ids), &hids);
+    vweights = buf(side, sizeof(weights), &hweights);
+    ops->route(side->stream, vids, vweights, vlogits, vbias, 1.5f, ROWS, N,
+               K);
+    CHECK_EQ_INT(ops->stream_sync(side->stream), DI_OK);
+    memcpy(ids, hids, sizeof(ids));
+    memcpy(weights, hweights, sizeof(weights));
+
+    for (size_t r = 0; r < ROWS; r++) {
+        total = 0;
+        for (size_t e = 0; e < N; e++) {
+            s[e] = sqrt(log1p(exp((double) logits[r * N + e])));
+            want[e] = (int32_t) e;
+        }
+        for (size_t i = 1; i < N; i++) {         /* insertion: stable       */
+            for (size_t j = i; j > 0; j--) {
+                if ((float) s[want[j]] + bias[want[j]]
+                    <= (float) s[want[j - 1]] + bias[want[j - 1]])
+                    break;
+                swap = want[j];
+                want[j] = want[j - 1];
+                want[j - 1] = swap;
+            }
+        }
+        for (size_t i = 0; i < K; i++)
+            total += s[want[i]];
+        for (size_t i = 0; i < K; i++) {
+            CHECK_EQ_INT(ids[r * K + i], want[i]);
+            CHECK(fabs(weights[r * K + i] - s[want[i]] / total * 1.5) < 1e-6);
+        }
+    }
+    ops->route(side->stream, vids, vweights, vlogits, vbias, 1.5f, 1, 2000,
+               K);
+    CHECK_EQ_INT(ops->stream_sync(side->stream), DI_EINVAL);
+    buf_done(side, vids, hids, sizeof(ids));
+    buf_done(side, vweights, hweights, sizeof(weights));
+    ops->buf_free(side->dev, vlogits.buf);
+    ops->buf_free(side->dev, vbias.buf);
+}
+
+static void
+test_sum_rows(side_t *side)
+{
+    enum { ROWS = 9, N = 3, K = 48 };
+    static float x[ROWS * N * K], add[ROWS * K];
+    di_view_t vx, vadd, vy, none = { NULL, 0 };
+    size_t bad = 0;
+    float want, *y;
+    void *host;
+
+    for (size_t i = 0; i < ROWS * N * K; i++)
+        x[i] = rnd_activation();
+    for (size_t i = 0; i < ROWS * K; i++)
+        add[i] = rnd_activation();
+    vx = buf_of(side, x, sizeof(x));
+    vadd = buf_of(side, add, sizeof(add));
+    vy = buf(side, sizeof(add), &host);
+    y = host;
+    for (int with = 0; with < 2; with++) {
+        ops->sum_rows(side->stream, vy, vx, with ? vadd : none, ROWS, N, K);
+        CHECK_EQ_INT(ops->stream_sync(side->stream), DI_OK);
+        for (size_t i = 0; i < ROWS * K; i++) {
+            want = x[i / K * N * K + i % K];
+            for (size_t j = 1; j < N; j++)
+                want += x[(i / K * N + j) * K + i % K];
+            bad += y[i] != want + (with ? add[i] : 0);
+        }
+    }
+    CHECK_EQ_INT(bad, 0);
+    buf_done(side, vy, host, sizeof(add));
+    buf_done(side, vx, ops->buf_map(vx.buf), sizeof(x));
+    ops->buf_free(side->dev, vadd.buf);
 }
 
 /* Infinities and NaN in a row stay in that row. */
@@ -890,7 +1384,7 @@ static void
 test_embed(side_t *side)
 {
     enum { N = 50, K = 256, ROWS = 40 };
-    static uint8_t bytes[N * K * 4];
+    static uint8_t bytes[N * K * 4], scales[N * K / 32];
     static float want[K];
     di_view_t vx, vids;
     int32_t ids[ROWS];
@@ -900,7 +1394,9 @@ test_embed(side_t *side)
 
     for (size_t t = 0; t < N_TYPES; t++) {
         fill_weights(types[t], bytes, N * K);
-        part = (di_wpart_t) { types[t], bytes, N, NULL };
+        fill_scales(scales, sizeof(scales));
+        part = (di_wpart_t) { types[t], bytes, N,
+                              di_wtype_is_micro(types[t]) ? scales : NULL };
         CHECK_EQ_INT(ops->weight_open(side->dev, &part, 1, K, &w, NULL),
                      DI_OK);
         for (size_t i = 0; i < ROWS; i++)
@@ -912,9 +1408,7 @@ test_embed(side_t *side)
         ops->embed(side->stream, vx, w, vids, ROWS);
         CHECK_EQ_INT(ops->stream_sync(side->stream), DI_OK);
         for (size_t i = 0; i < ROWS; i++) {
-            di_dequantise(types[t],
-                          bytes + (size_t) ids[i]
-                                  * di_wtype_bytes(types[t], K), K, want);
+            di_wpart_row(&part, (size_t) ids[i], K, want);
             check_same(side, "embed", (float *) host + i * K, want,
                        sizeof(want));
         }
@@ -1231,9 +1725,18 @@ test_variant(side_t *ref, side_t *side, side_t *alt)
     test_rows(ref, side, alt, 7, 96);
     test_rows(ref, side, alt, 33, 576);
     test_rows(ref, side, alt, 40, 1536);
+    test_swiglu(ref, side, alt, 3, 32);
+    test_swiglu(ref, side, alt, 33, 576);
+    test_swiglu_values(side);
     test_embed(side);
     test_matmul(ref, side, alt);
     test_matmul_infinite(ref, side);
+    test_matmul_micro_nan(ref, side, DI_W_E4M3_B32);
+    test_matmul_micro_nan(ref, side, DI_W_E4M3_R32);
+    test_matmul_micro_nan(ref, side, DI_W_E2M1_R32);
+    test_experts(ref, side, alt);
+    test_route(side);
+    test_sum_rows(side);
     test_kv_copy(ref, side);
     test_attention(ref, side, alt, 1, 1, 32, one, 1);
     test_attention(ref, side, alt, 9, 3, 64, some, 4);
@@ -1328,7 +1831,9 @@ main(int argc, char **argv)
     printf("seed %llu\n", (unsigned long long) seed);
 
     test_formats();
+    test_micro_formats();
     test_open_errors();
+    test_experts_errors();
     for (uint32_t n = 1; n <= 5; n++)
         test_stream(n);
 
