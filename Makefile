@@ -48,7 +48,8 @@ LDLIBS        := -ljansson -lpcre2-8 -lcrypto -lutf8proc -lxxhash -lm -lpthread
 DEPS          := gcc libc6-dev make nginx nginx-dev libjansson-dev \
                  libpcre2-dev libhiredis-dev libssl-dev libutf8proc-dev \
                  libxxhash-dev curl ca-certificates python3 python3-pip
-DEPS_TEST     := perl libtest-base-perl libtext-diff-perl python3-venv
+DEPS_TEST     := perl libtest-base-perl libtext-diff-perl python3-venv \
+                 zlib1g-dev
 DEPS_CHECK    := clang-14 libclang-rt-14-dev cppcheck
 
 # -------------------------------------------------------------- sources --
@@ -59,6 +60,7 @@ KERN_SRC      := $(wildcard kernels/*.c kernels/cpu/*.c)
 ENG_SRC       := $(wildcard engine/*.c engine/model/*.c engine/cmd/*.c)
 ENG_MAIN      := engine/main.c
 ECHO_SRC      := $(wildcard t/echo/*.c)
+VECTORS_SRC   := $(wildcard t/vectors/*.c)
 UNIT_SRC      := $(wildcard t/unit/*.c)
 BENCH_SRC     := $(wildcard t/bench/*.c)
 FUZZ_SRC      := $(wildcard t/fuzz/*.c)
@@ -74,6 +76,7 @@ LIB_OBJ       := $(ENG_OBJ) $(KERN_OBJ) $(IPC_OBJ) $(TOK_OBJ)
 
 ENGINE        := $(BUILD)/deepinfer-engine
 ECHO          := $(BUILD)/echo-engine
+VECTORS       := $(BUILD)/recipe-vectors
 MODULE        := $(BUILD)/ngx_http_deepinfer_module.so
 UNIT_BIN      := $(patsubst t/unit/%.c,$(BUILD)/unit/%,$(UNIT_SRC))
 BENCH_BIN     := $(patsubst t/bench/%.c,$(BUILD)/bench/%,$(BENCH_SRC))
@@ -150,11 +153,12 @@ TEST_ENV      := TEST_NGINX_BINARY='$(NGINX)' TEST_NGINX_RANDOMIZE=1 \
 
 # The last lines are prove's own; failed unit tests fail the goal too.
 test: deps-test
-	@$(submake) -j$(JOBS) all $(UNIT_BIN)
+	@$(submake) -j$(JOBS) all $(UNIT_BIN) $(VECTORS)
 	@$(if $(fetched),$(submake) model || echo '  tests that need it skip')
 	@t/sdk-venv.sh '$(CACHE)' || echo '  t/sdk.t skips'
 	@status=0; \
 	TEST_DEEPINFER_MODEL='$(MODEL)' t/unit.sh $(UNIT_BIN) || status=1; \
+	$(VECTORS) t/data/recipe/*.jsonl.gz || status=1; \
 	$(TEST_ENV) prove -It/lib -r t || status=1; \
 	exit $$status
 
@@ -228,6 +232,10 @@ $(ENGINE): $(call obj,$(ENG_MAIN)) $(LIB_OBJ)
 	$(call link)
 
 $(ECHO): $(call obj,$(ECHO_SRC)) $(IPC_OBJ) $(TOK_OBJ)
+	$(call link)
+
+$(VECTORS): LDLIBS += -lz
+$(VECTORS): $(call obj,$(VECTORS_SRC)) $(TOK_OBJ)
 	$(call link)
 
 $(BUILD)/unit/%: $(BUILD)/obj/t/unit/%.o $(LIB_OBJ)

@@ -318,36 +318,47 @@ di_tok_encode(di_tok_t *t, const char *text, size_t len, int32_t *ids,
     return bpe_finish(t, &out, bpe_text(t, text, len, &out), n);
 }
 
-int
-di_tok_encode_raw(di_tok_t *t, const char *text, size_t len, int32_t *ids,
-                  size_t cap, size_t *n)
+/* Encode ordinary text that may spell added tokens: first those that are not
+ * late, then in what lies between them the late ones, then the rest. */
+static int
+bpe_raw(di_tok_t *t, const char *text, size_t len, int late, bpe_out_t *out)
 {
-    const di_vocab_t *v = t->vocab;
-    bpe_out_t         out = { ids, cap, 0 };
-    size_t            start = 0, pos = 0;
-    int               rc = DI_OK;
+    const di_vocab_t       *v = t->vocab;
+    const di_vocab_names_t *names = &v->names[late];
+    size_t                  start = 0, pos = 0;
+    int                     rc;
 
-    *n = 0;
-    if (len > BPE_TEXT_MAX)
-        return DI_ELIMIT;
-
-    while (pos < len && rc == DI_OK) {
+    while (pos < len) {
         int32_t id = -1;
         size_t  id_len;
 
-        if (v->special_first[(uint8_t) text[pos]])
-            id = di_vocab_match_special(v, text + pos, len - pos);
+        if (names->first[(uint8_t) text[pos]])
+            id = di_vocab_match(v, names, text + pos, len - pos);
         if (id < 0) {
             pos++;
             continue;
         }
-        rc = bpe_text(t, text + start, pos - start, &out);
-        bpe_put(&out, id);
+        rc = late ? bpe_text(t, text + start, pos - start, out)
+                  : bpe_raw(t, text + start, pos - start, 1, out);
+        if (rc != DI_OK)
+            return rc;
+        bpe_put(out, id);
         (void) di_vocab_at(v, id, &id_len);
         pos += id_len;
         start = pos;
     }
-    if (rc == DI_OK)
-        rc = bpe_text(t, text + start, len - start, &out);
-    return bpe_finish(t, &out, rc, n);
+    return late ? bpe_text(t, text + start, len - start, out)
+                : bpe_raw(t, text + start, len - start, 1, out);
+}
+
+int
+di_tok_encode_raw(di_tok_t *t, const char *text, size_t len, int32_t *ids,
+                  size_t cap, size_t *n)
+{
+    bpe_out_t out = { ids, cap, 0 };
+
+    *n = 0;
+    if (len > BPE_TEXT_MAX)
+        return DI_ELIMIT;
+    return bpe_finish(t, &out, bpe_raw(t, text, len, 0, &out), n);
 }

@@ -13,9 +13,18 @@
  *   Qwen2   (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}
  *           | ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
  *
+ * DeepSeek's has three steps, each cutting the pieces that the one before
+ * left: numbers, up to three together; Chinese characters and kana (H); and
+ *
+ *   [!-/:-@[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+
+ *   | ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+ *
+ * What none of these matches (controls, unassigned codes) is a piece, too.
+ *
  * Every character is a letter (L), a number (N), white space (S: Unicode's
- * White_Space) or other (O).  A byte that starts no valid UTF-8 sequence is
- * one character of class O.
+ * White_Space) or other (O); to DeepSeek's, some of the others are marks (M)
+ * or punctuation and symbols (P), and H is a class of its own.  A byte that
+ * starts no valid UTF-8 sequence is one character of class O.
  *
  * `\s+(?!\S)` means: a run of white space that other text follows gives up
  * its last character, to be joined with that text where a rule allows.
@@ -39,11 +48,9 @@ enum {
     PRETOK_S  = 4,
     PRETOK_NL = 8,          /* \r and \n                                     */
     PRETOK_O  = 16,
-};
-
-/* The 2-bit classes of the table of code points. */
-static const uint8_t pretok_unpack[4] = {
-    PRETOK_O, PRETOK_L, PRETOK_N, PRETOK_S
+    PRETOK_M  = 32,
+    PRETOK_P  = 64,
+    PRETOK_H  = 128,
 };
 
 bool
@@ -59,6 +66,7 @@ di_pretok_kind(di_str_t name, di_pretok_kind_t *kind)
         { "qwen2",            DI_PRETOK_QWEN2  },
         { "deepseek-r1-qwen", DI_PRETOK_QWEN2  },
         { "llama-bpe",        DI_PRETOK_LLAMA3 },
+        { "deepseek-v3",      DI_PRETOK_DEEPSEEK },
     };
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -72,26 +80,49 @@ di_pretok_kind(di_str_t name, di_pretok_kind_t *kind)
     return false;
 }
 
-/* Letters and numbers of Unicode 15.1 and 16.0.  Which version a Unicode
- * library knows must not change the ids of a text. */
+/* What Unicode 15.1 and 16.0 added.  Which version a Unicode library knows
+ * must not change the ids of a text. */
 static const struct {
     uint32_t first, last;
-    uint8_t  class;             /* index in pretok_unpack[]                  */
+    uint8_t  class;
 } pretok_new[] = {
-    { 0x1c89,  0x1c8a,  1 }, { 0xa7cb,  0xa7cd,  1 }, { 0xa7da,  0xa7dc,  1 },
-    { 0x105c0, 0x105f3, 1 }, { 0x10d40, 0x10d49, 2 }, { 0x10d4a, 0x10d65, 1 },
-    { 0x10d6f, 0x10d85, 1 }, { 0x10ec2, 0x10ec4, 1 }, { 0x11380, 0x11389, 1 },
-    { 0x1138b, 0x1138b, 1 }, { 0x1138e, 0x1138e, 1 }, { 0x11390, 0x113b5, 1 },
-    { 0x113b7, 0x113b7, 1 }, { 0x113d1, 0x113d1, 1 }, { 0x113d3, 0x113d3, 1 },
-    { 0x116d0, 0x116e3, 2 }, { 0x11bc0, 0x11be0, 1 }, { 0x11bf0, 0x11bf9, 2 },
-    { 0x13460, 0x143fa, 1 }, { 0x16100, 0x1611d, 1 }, { 0x16130, 0x16139, 2 },
-    { 0x16d40, 0x16d6c, 1 }, { 0x16d70, 0x16d79, 2 }, { 0x18cff, 0x18cff, 1 },
-    { 0x1ccf0, 0x1ccf9, 2 }, { 0x1e5d0, 0x1e5ed, 1 }, { 0x1e5f0, 0x1e5f0, 1 },
-    { 0x1e5f1, 0x1e5fa, 2 }, { 0x2ebf0, 0x2ee5d, 1 },
+    { 0x897, 0x897, PRETOK_M }, { 0x1b4e, 0x1b4f, PRETOK_P },
+    { 0x1b7f, 0x1b7f, PRETOK_P }, { 0x1c89, 0x1c8a, PRETOK_L },
+    { 0x2427, 0x2429, PRETOK_P }, { 0x2ffc, 0x2fff, PRETOK_P },
+    { 0x31e4, 0x31e5, PRETOK_P }, { 0x31ef, 0x31ef, PRETOK_P },
+    { 0xa7cb, 0xa7cd, PRETOK_L }, { 0xa7da, 0xa7dc, PRETOK_L },
+    { 0x105c0, 0x105f3, PRETOK_L }, { 0x10d40, 0x10d49, PRETOK_N },
+    { 0x10d4a, 0x10d65, PRETOK_L }, { 0x10d69, 0x10d6d, PRETOK_M },
+    { 0x10d6e, 0x10d6e, PRETOK_P }, { 0x10d6f, 0x10d85, PRETOK_L },
+    { 0x10d8e, 0x10d8f, PRETOK_P }, { 0x10ec2, 0x10ec4, PRETOK_L },
+    { 0x10efc, 0x10efc, PRETOK_M }, { 0x11380, 0x11389, PRETOK_L },
+    { 0x1138b, 0x1138b, PRETOK_L }, { 0x1138e, 0x1138e, PRETOK_L },
+    { 0x11390, 0x113b5, PRETOK_L }, { 0x113b7, 0x113b7, PRETOK_L },
+    { 0x113b8, 0x113c0, PRETOK_M }, { 0x113c2, 0x113c2, PRETOK_M },
+    { 0x113c5, 0x113c5, PRETOK_M }, { 0x113c7, 0x113ca, PRETOK_M },
+    { 0x113cc, 0x113d0, PRETOK_M }, { 0x113d1, 0x113d1, PRETOK_L },
+    { 0x113d2, 0x113d2, PRETOK_M }, { 0x113d3, 0x113d3, PRETOK_L },
+    { 0x113d4, 0x113d5, PRETOK_P }, { 0x113d7, 0x113d8, PRETOK_P },
+    { 0x113e1, 0x113e2, PRETOK_M }, { 0x116d0, 0x116e3, PRETOK_N },
+    { 0x11bc0, 0x11be0, PRETOK_L }, { 0x11be1, 0x11be1, PRETOK_P },
+    { 0x11bf0, 0x11bf9, PRETOK_N }, { 0x11f5a, 0x11f5a, PRETOK_M },
+    { 0x13460, 0x143fa, PRETOK_L }, { 0x16100, 0x1611d, PRETOK_L },
+    { 0x1611e, 0x1612f, PRETOK_M }, { 0x16130, 0x16139, PRETOK_N },
+    { 0x16d40, 0x16d6c, PRETOK_L }, { 0x16d6d, 0x16d6f, PRETOK_P },
+    { 0x16d70, 0x16d79, PRETOK_N }, { 0x18cff, 0x18cff, PRETOK_L },
+    { 0x1cc00, 0x1ccef, PRETOK_P }, { 0x1ccf0, 0x1ccf9, PRETOK_N },
+    { 0x1cd00, 0x1ceb3, PRETOK_P }, { 0x1e5d0, 0x1e5ed, PRETOK_L },
+    { 0x1e5ee, 0x1e5ef, PRETOK_M }, { 0x1e5f0, 0x1e5f0, PRETOK_L },
+    { 0x1e5f1, 0x1e5fa, PRETOK_N }, { 0x1e5ff, 0x1e5ff, PRETOK_P },
+    { 0x1f8b2, 0x1f8bb, PRETOK_P }, { 0x1f8c0, 0x1f8c1, PRETOK_P },
+    { 0x1fa89, 0x1fa89, PRETOK_P }, { 0x1fa8f, 0x1fa8f, PRETOK_P },
+    { 0x1fabe, 0x1fabe, PRETOK_P }, { 0x1fac6, 0x1fac6, PRETOK_P },
+    { 0x1fadc, 0x1fadc, PRETOK_P }, { 0x1fadf, 0x1fadf, PRETOK_P },
+    { 0x1fae9, 0x1fae9, PRETOK_P }, { 0x1fbcb, 0x1fbef, PRETOK_P },
+    { 0x2ebf0, 0x2ee5d, PRETOK_L },
 };
 
-/* Index in pretok_unpack[]. */
-static unsigned
+static uint8_t
 pretok_classify(uint32_t code)
 {
     switch (utf8proc_category((utf8proc_int32_t) code)) {
@@ -100,39 +131,108 @@ pretok_classify(uint32_t code)
     case UTF8PROC_CATEGORY_LT:
     case UTF8PROC_CATEGORY_LM:
     case UTF8PROC_CATEGORY_LO:
-        return 1;
+        return PRETOK_L;
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+        return PRETOK_M;
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
     case UTF8PROC_CATEGORY_NO:
-        return 2;
+        return PRETOK_N;
     case UTF8PROC_CATEGORY_ZS:
     case UTF8PROC_CATEGORY_ZL:
     case UTF8PROC_CATEGORY_ZP:
-        return 3;
+        return PRETOK_S;
+    case UTF8PROC_CATEGORY_CC:
+        /* Those that have the property White_Space. */
+        return (code >= 0x09 && code <= 0x0d) || code == 0x85 ? PRETOK_S
+                                                              : PRETOK_O;
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_CS:
+        return PRETOK_O;
     default:
-        /* Controls that have the property White_Space. */
-        return (code >= 0x09 && code <= 0x0d) || code == 0x85 ? 3 : 0;
+        return PRETOK_P;
     }
+}
+
+/* Chinese characters as far as Unicode 1.1 has them, and kana. */
+static bool
+pretok_is_h(uint32_t code)
+{
+    return (code >= 0x4e00 && code <= 0x9fa5)
+           || (code >= 0x3040 && code <= 0x30ff);
 }
 
 void
 di_pretok_init(di_pretok_t *p, di_pretok_kind_t kind)
 {
+    bool fine = kind == DI_PRETOK_DEEPSEEK;
+
     memset(p, 0, sizeof(*p));
     p->kind = kind;
+    p->selectors = fine ? PRETOK_M : PRETOK_O;
 
-    for (uint32_t code = 0; code < DI_PRETOK_CODES; code++)
-        p->codes[code >> 2] |= (uint8_t) (pretok_classify(code)
-                                          << (code & 3) * 2);
+    for (uint32_t c = 0; c < DI_PRETOK_CODES; c++)
+        p->codes[c] = pretok_classify(c);
     for (size_t i = 0; i < sizeof(pretok_new) / sizeof(pretok_new[0]); i++) {
         for (uint32_t c = pretok_new[i].first; c <= pretok_new[i].last; c++)
-            p->codes[c >> 2] |= (uint8_t) (pretok_new[i].class
-                                           << (c & 3) * 2);
+            p->codes[c] = pretok_new[i].class;
     }
-    for (unsigned b = 0; b < 0x80; b++)
-        p->bytes[b] = pretok_unpack[p->codes[b >> 2] >> (b & 3) * 2 & 3];
-    p->bytes['\r'] |= PRETOK_NL;
-    p->bytes['\n'] |= PRETOK_NL;
+    for (uint32_t c = 0; c < DI_PRETOK_CODES; c++) {
+        if (fine && pretok_is_h(c))
+            p->codes[c] = PRETOK_H;
+        else if (!fine && (p->codes[c] & (PRETOK_M | PRETOK_P)) != 0)
+            p->codes[c] = PRETOK_O;
+    }
+    p->codes['\r'] |= PRETOK_NL;
+    p->codes['\n'] |= PRETOK_NL;
+    memcpy(p->bytes, p->codes, 0x80);
+}
+
+/* Patterns as tokenizer.json files spell them. */
+#define PRETOK_QWEN2_AS(digits)                                             \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits    \
+    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define PRETOK_DEEPSEEK_AS(quote, cr, lf)                                   \
+    "[!" quote "#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^" cr lf \
+    "\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[" cr lf "]*|"    \
+    "\\s*[" cr lf "]+|\\s+(?!\\S)|\\s+"
+
+static const struct {
+    di_pretok_kind_t kind;
+    const char      *patterns[3];       /* the unused ones NULL              */
+} pretok_known[] = {
+    { DI_PRETOK_GPT2, { DI_PRETOK_GPT2_PATTERN } },
+    { DI_PRETOK_SMOLLM, { "\\p{N}", DI_PRETOK_GPT2_PATTERN } },
+    { DI_PRETOK_QWEN2, { PRETOK_QWEN2_AS("\\p{N}") } },
+    { DI_PRETOK_LLAMA3, { PRETOK_QWEN2_AS("\\p{N}{1,3}") } },
+    { DI_PRETOK_DEEPSEEK, { "\\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+",
+                            PRETOK_DEEPSEEK_AS("\"", "\r", "\n") } },
+    { DI_PRETOK_DEEPSEEK, { "\\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+",
+                            PRETOK_DEEPSEEK_AS("\\\"", "\\r", "\\n") } },
+};
+
+int
+di_pretok_open(di_pretok_t *p, const char *const *patterns, size_t n,
+               const char *at, di_err_t *err)
+{
+    for (size_t k = 0; k < sizeof(pretok_known) / sizeof(*pretok_known); k++) {
+        const char *const *known = pretok_known[k].patterns;
+        size_t             i = 0;
+
+        while (i < n && i < 3 && known[i] != NULL
+               && strcmp(known[i], patterns[i]) == 0)
+            i++;
+        if (i == n && (n == 3 || known[n] == NULL)) {
+            di_pretok_init(p, pretok_known[k].kind);
+            return DI_OK;
+        }
+    }
+    return di_err_set(err, DI_EUNSUPPORTED, 0, "%s: pattern not supported",
+                      at);
 }
 
 /* Class of the character that starts at s[0], s < end and not ASCII; its
@@ -170,8 +270,8 @@ pretok_wide(const di_pretok_t *p, const uint8_t *s, const uint8_t *end,
         }
     }
     if (code >= DI_PRETOK_CODES)
-        return PRETOK_O;
-    return pretok_unpack[p->codes[code >> 2] >> (code & 3) * 2 & 3];
+        return code >= 0xe0100 && code <= 0xe01ef ? p->selectors : PRETOK_O;
+    return p->codes[code];
 }
 
 static inline unsigned
@@ -289,6 +389,20 @@ pretok_gpt2(const di_pretok_t *p, const uint8_t *s, const uint8_t *end,
 }
 
 static const uint8_t *
+pretok_numbers(const di_pretok_t *p, const uint8_t *s, const uint8_t *end,
+               size_t max)
+{
+    size_t n;
+
+    for (size_t i = 0; i < max && s < end; i++) {
+        if (pretok_class(p, s, end, &n) != PRETOK_N)
+            break;
+        s += n;
+    }
+    return s;
+}
+
+static const uint8_t *
 pretok_qwen2(const di_pretok_t *p, const uint8_t *s, const uint8_t *end,
              size_t digits_max)
 {
@@ -299,15 +413,8 @@ pretok_qwen2(const di_pretok_t *p, const uint8_t *s, const uint8_t *end,
     if (class == PRETOK_L)
         return pretok_run(p, s + n, end, PRETOK_L);
 
-    if (class == PRETOK_N) {
-        at = s + n;
-        for (size_t i = 1; i < digits_max && at < end; i++) {
-            if (pretok_class(p, at, end, &n) != PRETOK_N)
-                break;
-            at += n;
-        }
-        return at;
-    }
+    if (class == PRETOK_N)
+        return pretok_numbers(p, s, end, digits_max);
 
     if (*s == '\'') {
         next_n = pretok_contraction(s, end, true);
@@ -328,6 +435,70 @@ pretok_qwen2(const di_pretok_t *p, const uint8_t *s, const uint8_t *end,
     return pretok_spaces(p, s, end, true, 0);
 }
 
+/* The rule [!-/:-@[-`{-~][A-Za-z]+ at s, or ?[\p{P}\p{S}]+[\r\n]* with its
+ * first n bytes, which end in P. */
+static const uint8_t *
+pretok_marks(const di_pretok_t *p, const uint8_t *s, size_t n,
+             const uint8_t *end)
+{
+    const uint8_t *at = s + n;
+
+    if (*s != ' ' && n == 1 && at < end && (p->bytes[*at] & PRETOK_L) != 0) {
+        while (at < end && (p->bytes[*at] & PRETOK_L) != 0)
+            at++;
+        return at;
+    }
+    at = pretok_run(p, at, end, PRETOK_P);
+    return pretok_run(p, at, end, PRETOK_NL);
+}
+
+/* End of the characters at s, the first n bytes of class O, that no rule of
+ * DeepSeek's takes: one before a letter or mark is taken. */
+static const uint8_t *
+pretok_rest(const di_pretok_t *p, const uint8_t *s, size_t n,
+            const uint8_t *end)
+{
+    const uint8_t *at = s + n;
+    size_t         next_n;
+
+    while (at < end && pretok_class(p, at, end, &n) == PRETOK_O) {
+        if (at + n < end && (pretok_class(p, at + n, end, &next_n)
+                             & (PRETOK_L | PRETOK_M)) != 0)
+            break;
+        at += n;
+    }
+    return at;
+}
+
+static const uint8_t *
+pretok_deepseek(const di_pretok_t *p, const uint8_t *s, const uint8_t *end)
+{
+    size_t   n, next_n = 0;
+    unsigned class = pretok_class(p, s, end, &n), next = 0;
+
+    switch (class) {
+    case PRETOK_L:
+    case PRETOK_M:
+        return pretok_run(p, s + n, end, PRETOK_L | PRETOK_M);
+    case PRETOK_N:
+        return pretok_numbers(p, s, end, 3);
+    case PRETOK_H:
+        return pretok_run(p, s + n, end, PRETOK_H);
+    case PRETOK_P:
+        return pretok_marks(p, s, n, end);
+    }
+
+    if (s + n < end)
+        next = pretok_class(p, s + n, end, &next_n);
+    if ((next & (PRETOK_L | PRETOK_M)) != 0 && (class & PRETOK_NL) == 0)
+        return pretok_run(p, s + n + next_n, end, PRETOK_L | PRETOK_M);
+    if (class == PRETOK_O)
+        return pretok_rest(p, s, n, end);
+    if (*s == ' ' && next == PRETOK_P)
+        return pretok_marks(p, s, 1 + next_n, end);
+    return pretok_spaces(p, s, end, true, PRETOK_N | PRETOK_H);
+}
+
 size_t
 di_pretok_next(const di_pretok_t *p, const char *text, size_t len, size_t pos)
 {
@@ -343,6 +514,9 @@ di_pretok_next(const di_pretok_t *p, const char *text, size_t len, size_t pos)
         break;
     case DI_PRETOK_QWEN2:
         at = pretok_qwen2(p, s, end, 1);
+        break;
+    case DI_PRETOK_DEEPSEEK:
+        at = pretok_deepseek(p, s, end);
         break;
     default:
         at = pretok_qwen2(p, s, end, 3);

@@ -13,22 +13,29 @@
 
 #include "di_gguf.h"
 
-/* Code points at and above this are letters, numbers or spaces in no version
- * of Unicode: planes 4 to 13 are empty, 14 has tags and variation selectors,
- * 15 and 16 are private. */
+/* Code points at and above this are of no class in any version of Unicode,
+ * but for the variation selectors of plane 14, which are marks: planes 4 to
+ * 13 are empty, 14 has tags, too, 15 and 16 are private. */
 #define DI_PRETOK_CODES  0x40000u
+
+/* What tokenizer.json means by ByteLevel's use_regex. */
+#define DI_PRETOK_GPT2_PATTERN                                              \
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+"   \
+    "|\\s+(?!\\S)|\\s+"
 
 typedef enum {
     DI_PRETOK_GPT2,         /* GPT-2's pattern                               */
     DI_PRETOK_SMOLLM,       /* each digit apart, then GPT-2's pattern        */
     DI_PRETOK_QWEN2,        /* Qwen2's pattern                               */
     DI_PRETOK_LLAMA3,       /* the same with up to three digits together     */
+    DI_PRETOK_DEEPSEEK,     /* DeepSeek V3's and V4's three steps            */
 } di_pretok_kind_t;
 
 typedef struct {
     di_pretok_kind_t kind;
+    uint8_t selectors;      /* class of the variation selectors              */
     uint8_t bytes[256];     /* class of an ASCII byte; 0: not ASCII          */
-    uint8_t codes[DI_PRETOK_CODES / 4];  /* 2 bits each: class of a code     */
+    uint8_t codes[DI_PRETOK_CODES]; /* class of a code                       */
 } di_pretok_t;
 
 /* The pre-tokenizer that GGUF's tokenizer.ggml.pre names; false: none of
@@ -37,6 +44,12 @@ bool di_pretok_kind(di_str_t name, di_pretok_kind_t *kind);
 
 /* Fill the tables.  About 1 ms. */
 void di_pretok_init(di_pretok_t *p, di_pretok_kind_t kind);
+
+/* The same for the splits of a tokenizer.json: patterns, each of which
+ * isolates its matches in the pieces that those before it left.  Error texts
+ * begin with `at`. */
+int di_pretok_open(di_pretok_t *p, const char *const *patterns, size_t n,
+                   const char *at, di_err_t *err);
 
 /* End of the pre-token that starts at text[pos], pos < len.  Looks ahead to
  * the end of the run of characters, so a whole text costs O(len). */

@@ -39,20 +39,27 @@ typedef struct {
     int32_t        id;
 } di_vocab_whole_t;
 
+/* Tokens that only their name gives. */
+typedef struct {
+    int32_t *ids;           /* [n] sorted by the tokens' bytes               */
+    size_t   n;
+    bool     first[256];    /* one of them starts with the byte              */
+} di_vocab_names_t;
+
 struct di_vocab_s {
     uint32_t  size;         /* ids are 0 to size - 1                         */
     char     *text;         /* the tokens' bytes, one behind the other       */
     uint32_t *starts;       /* [size + 1] in text                            */
     uint8_t  *kinds;        /* [size] di_vocab_kind_t                        */
 
-    int32_t  *specials;     /* [n_specials] control and user ids, sorted by
-                               their bytes                                   */
-    size_t    n_specials;
-    bool      special_first[256];   /* a special token starts with the byte  */
+    di_vocab_names_t names[2];  /* the added tokens; late ones: [1]         */
     int32_t   ends[16];     /* ids that end a turn                           */
     size_t    n_ends;
     int32_t   bos;          /* -1: none                                      */
     bool      add_bos;
+    char     *template_text;    /* chat template, NUL-terminated; NULL: none */
+    size_t    template_len;     /* bytes                                     */
+    char     *model_type;   /* NULL: not known                               */
 
     int32_t     byte_ids[256];  /* token of one byte; -1: there is none      */
     bool        bytes_missing;  /* a byte has no token                       */
@@ -81,9 +88,17 @@ di_vocab_hash(const char *s, size_t len)
 {
     uint64_t h = len;
 
-    for (size_t i = 0; i < len; i++)
-        h = (h ^ (uint8_t) s[i]) * 0x9e3779b97f4a7c15u;
-    return (uint32_t) (h >> 32);
+    while (len > 0) {
+        uint64_t word = 0;
+        size_t   n = len < 8 ? len : 8;
+
+        memcpy(&word, s, n);
+        h = (h ^ word) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 32;
+        s += n;
+        len -= n;
+    }
+    return (uint32_t) (h >> 24);
 }
 
 /* The key of 1 to DI_VOCAB_KEY_MAX bytes; `left` bytes of text start at s.
@@ -130,8 +145,12 @@ di_vocab_whole(const di_vocab_t *v, di_vocab_key_t key)
 
 /* Id of the token in `words` with these bytes, -1: none. */
 int32_t di_vocab_word(const di_vocab_t *v, const char *s, size_t len);
+/* The same; if there is none, one may be entered at *slot. */
+int32_t di_vocab_word_slot(const di_vocab_t *v, const char *s, size_t len,
+                           uint64_t **slot);
 
-/* Longest special token at s; -1: none.  O(log n_specials) per byte. */
-int32_t di_vocab_match_special(const di_vocab_t *v, const char *s, size_t len);
+/* The longest of some added tokens at s; -1: none.  O(log n) per byte. */
+int32_t di_vocab_match(const di_vocab_t *v, const di_vocab_names_t *names,
+                       const char *s, size_t len);
 
 #endif

@@ -165,9 +165,9 @@ def small(name, pre, pattern, out, special, whole=False):
 
 
 def classes(out):
-    """Ranges of letters, numbers and white space: what the three parts of the patterns match."""
+    """Ranges of letters, numbers, white space, marks, punctuation and symbols: what the parts of the patterns match."""
     cls = {}
-    for pattern, name in ((r"\p{L}", "L"), (r"\p{N}", "N"), (r"\s", "S")):
+    for pattern, name in ((r"\p{L}", "L"), (r"\p{N}", "N"), (r"\s", "S"), (r"\p{M}", "M"), (r"[\p{P}\p{S}]", "P")):
         split = pre_tokenizers.Split(Regex(pattern), "removed")
         for base in range(0, 0x110000, 0x1000):
             codes = [c for c in range(base, base + 0x1000) if not 0xd800 <= c < 0xe000]

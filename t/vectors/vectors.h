@@ -1,0 +1,40 @@
+/*
+ * vectors.h - running golden vectors of the official codec.
+ *
+ * A vector is one line of JSON: "name", "input", "expected".  There are
+ * several kinds, told apart by the keys of "input" and "expected"; a kind is
+ * one file here that runs an input through the codec in official mode and
+ * returns what it got in the form of "expected".  Comparing, counting and
+ * printing differences is done once, in main.c.
+ */
+
+#ifndef VECTORS_H
+#define VECTORS_H
+
+#include <stdbool.h>
+
+#include <jansson.h>
+
+#include "tokenizer/vocab/di_vocab.h"
+
+typedef struct {
+    const char *name;           /* what its vectors are called               */
+    /* Is this vector one of the kind? */
+    bool      (*takes)(const json_t *input, const json_t *expected);
+    /* Returns owned what the codec makes of an input, to be compared with
+     * "expected" by value: values that differ in every run are replaced by
+     * then, as in the vectors.  Prints nothing, never NULL. */
+    json_t   *(*run)(const json_t *input);
+} vectors_kind_t;
+
+extern const vectors_kind_t vectors_tokenize;
+
+/* The vocabulary that a vector names: a folder of --tokenizers, or
+ * "deepseek+system".  Opened once; failing ends the program. */
+const di_vocab_t *vectors_vocab(const char *name);
+
+/* A file's bytes and a NUL, owned by the caller; path.gz is read if there is
+ * no such file.  NULL: no such file, with errno set. */
+char *vectors_read(const char *path, size_t *len);
+
+#endif

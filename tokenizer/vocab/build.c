@@ -1,0 +1,513 @@
+/*
+ * build.c - making a vocabulary of what a file says.
+ *
+ * Files spell the tokens of a byte-level vocabulary in GPT-2's alphabet, in
+ * which each byte is one printable code point, and its merge rules as pairs
+ * of such spellings.  Building turns spellings into bytes and ids once:
+ * afterwards nothing knows of the alphabet.
+ *
+ * Kinds.  Control tokens carry meaning for the model and no text; text never
+ * becomes one.  The same holds for tokens that the model's maker added by
+ * hand (user-defined, such as a marker of a tool call): in text they would
+ * be as strong as a control token, so only di_vocab_special() gives them.
+ * A merge rule that touches such a token would break that seal and is
+ * refused.
+ *
+ * Two tokens or two rules that are spelled the same: the later one counts,
+ * as in the reference implementations.
+ */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "build.h"
+
+#define BUILD_WORD_MAX  1024    /* bytes of a rule's joined spelling         */
+
+/* Code point of a byte in GPT-2's alphabet: itself where it is printable in
+ * Latin-1, otherwise the next free one from U+0100 on.
+ * Source: GPT-2's published encoder. */
+static void
+build_alphabet(int16_t bytes[0x180])
+{
+    int next = 0x100;
+
+    for (int i = 0; i < 0x180; i++)
+        bytes[i] = -1;
+    for (int b = 0; b < 256; b++) {
+        bool printable = (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b != 0xad);
+
+        bytes[printable ? b : next++] = (int16_t) b;
+    }
+}
+
+/* Decode a spelling to at most s.len bytes.  false: it has a character that
+ * is not of the alphabet. */
+static bool
+build_decode(const int16_t bytes[0x180], di_str_t s, char *out, size_t *len)
+{
+    const uint8_t *p = (const uint8_t *) s.data;
+    size_t         n = 0;
+
+    for (size_t i = 0; i < s.len; i++) {
+        uint32_t code = p[i];
+
+        if (code >= 0x80) {
+            if (code < 0xc2 || code > 0xc5 || i + 1 == s.len
+                || (p[i + 1] & 0xc0) != 0x80)
+                return false;
+            code = (code & 0x1f) << 6 | (p[++i] & 0x3f);
+        }
+        if (bytes[code] < 0)
+            return false;
+        out[n++] = (char) bytes[code];
+    }
+    *len = n;
+    return true;
+}
+
+static bool
+build_index_alloc(di_vocab_index_t *x, uint32_t n)
+{
+    uint32_t size = 16;
+
+    while (size < n * 2)
+        size *= 2;
+    x->slots = calloc(size, sizeof(*x->slots));
+    x->mask = size - 1;
+    return x->slots != NULL;
+}
+
+static bool
+build_is_spelled(const di_build_t *b, uint32_t id, di_str_t s)
+{
+    return b->tokens[id].len == s.len
+           && memcmp(b->tokens[id].data, s.data, s.len) == 0;
+}
+
+/* Id of the token spelled so, -1: none.  In the latter case a token may be
+ * entered at *slot. */
+static int32_t
+build_find_slot(const di_build_t *b, di_str_t s, uint64_t **slot)
+{
+    uint32_t hash = di_vocab_hash(s.data, s.len);
+    uint32_t i = hash & b->spelled.mask;
+
+    for (;; i = (i + 1) & b->spelled.mask) {
+        uint32_t id;
+
+        *slot = &b->spelled.slots[i];
+        if (**slot == 0)
+            return -1;
+        id = (uint32_t) **slot - 1;
+        if (**slot >> 32 == hash && build_is_spelled(b, id, s))
+            return (int32_t) id;
+    }
+}
+
+int32_t
+di_build_find(const di_build_t *b, di_str_t s)
+{
+    uint64_t *slot;
+
+    return build_find_slot(b, s, &slot);
+}
+
+static void
+build_enter(di_build_t *b, uint32_t id)
+{
+    di_str_t  s = b->tokens[id];
+    uint64_t *slot;
+
+    b->twice |= build_find_slot(b, s, &slot) >= 0;
+    *slot = (uint64_t) di_vocab_hash(s.data, s.len) << 32 | (id + 1);
+}
+
+static void
+build_enter_word(di_vocab_t *v, uint32_t id)
+{
+    size_t      len;
+    const char *s = di_vocab_at(v, (int32_t) id, &len);
+    uint64_t   *slot;
+
+    (void) di_vocab_word_slot(v, s, len, &slot);
+    *slot = (uint64_t) di_vocab_hash(s, len) << 32 | (id + 1);
+}
+
+void
+di_build_add_end(di_build_t *b, int32_t id)
+{
+    di_vocab_t *v = b->v;
+
+    if (id >= 0 && !di_vocab_is_end(v, id)
+        && v->n_ends < sizeof(v->ends) / sizeof(v->ends[0]))
+        v->ends[v->n_ends++] = id;
+}
+
+void
+di_build_known_ends(di_build_t *b)
+{
+    static const char *const spellings[] = {
+        "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>",
+        "<|end_of_text|>", "<|end|>", "<｜end▁of▁sentence｜>",
+    };
+
+    for (size_t i = 0; i < sizeof(spellings) / sizeof(spellings[0]); i++) {
+        int32_t id = di_build_find(b, (di_str_t) { spellings[i],
+                                                   strlen(spellings[i]) });
+
+        if (id >= 0 && b->v->kinds[id] == DI_VOCAB_CONTROL)
+            di_build_add_end(b, id);
+    }
+}
+
+int
+di_build_copy(di_build_t *b, di_str_t s, char **out)
+{
+    *out = malloc(s.len + 1);
+    if (*out == NULL)
+        return di_build_nomem(b);
+    memcpy(*out, s.data, s.len);
+    (*out)[s.len] = '\0';
+    return DI_OK;
+}
+
+/* Lay the tokens' bytes one behind the other. */
+static int
+build_bytes(di_build_t *b, di_vocab_t *v)
+{
+    int16_t alphabet[0x180];
+    size_t  total = 0, len;
+
+    build_alphabet(alphabet);
+    for (uint32_t i = 0; i < v->size; i++)
+        total += b->tokens[i].len;
+    if (total >= UINT32_MAX)
+        return di_err_set(b->err, DI_EUNSUPPORTED, 0, "over 4 GB of text in "
+                          "the tokens");
+
+    v->text = malloc(total + 1);
+    v->starts = calloc((size_t) v->size + 1, sizeof(*v->starts));
+    if (v->text == NULL || v->starts == NULL)
+        return di_build_nomem(b);
+
+    for (int i = 0; i < 256; i++)
+        v->byte_ids[i] = -1;
+    for (uint32_t i = 0; i < v->size; i++) {
+        di_str_t s = b->tokens[i];
+        char    *at = v->text + v->starts[i];
+
+        if (v->kinds[i] == DI_VOCAB_UNUSED) {
+            len = 0;
+        } else if (v->kinds[i] != DI_VOCAB_NORMAL
+                   || !build_decode(alphabet, s, at, &len))
+        {
+            memcpy(at, s.data, s.len);
+            len = s.len;
+        } else if (len == 1) {
+            v->byte_ids[(uint8_t) *at] = (int32_t) i;
+        }
+        v->starts[i + 1] = v->starts[i] + (uint32_t) len;
+    }
+    for (int i = 0; i < 256; i++)
+        v->bytes_missing |= v->byte_ids[i] < 0;
+    return DI_OK;
+}
+
+/* Ids of a rule's two sides and of what it makes.  Training gives tokens
+ * their ids in the order of the rules, so the id after that of the rule
+ * before, `hint`, is mostly right. */
+static int
+build_rule_ids(di_build_t *b, uint64_t rank, uint32_t hint, int32_t ids[3])
+{
+    const di_build_rule_t *rule = &b->rules[rank];
+    size_t                 len = rule->left.len + rule->right.len;
+    char                   joined[BUILD_WORD_MAX];
+    di_str_t               whole = { joined, len };
+
+    if (len > sizeof(joined))
+        goto bad;
+    memcpy(joined, rule->left.data, rule->left.len);
+    memcpy(joined + rule->left.len, rule->right.data, rule->right.len);
+
+    ids[0] = di_build_find(b, rule->left);
+    ids[1] = di_build_find(b, rule->right);
+    ids[2] = !b->twice && hint < b->v->size && build_is_spelled(b, hint, whole)
+             ? (int32_t) hint : di_build_find(b, whole);
+    for (int i = 0; i < 3; i++) {
+        if (ids[i] < 0 || b->v->kinds[ids[i]] != DI_VOCAB_NORMAL)
+            goto bad;
+    }
+    return DI_OK;
+
+bad:
+    return di_err_set(b->err, DI_EFORMAT, 0, "%s%llu%s does not join two "
+                      "tokens of the vocabulary to a third", b->rules_at,
+                      (unsigned long long) rank, b->rules_end);
+}
+
+static int
+build_merges(di_build_t *b, di_vocab_t *v)
+{
+    int32_t (*ids)[3] = calloc(b->n_rules + 1, sizeof(*ids));
+    uint64_t  rank;
+    uint32_t  hint = 0;
+    int       rc = DI_OK;
+
+    if (ids == NULL || !di_merges_init(&v->merges, v->size, b->n_rules)) {
+        rc = di_build_nomem(b);
+        goto done;
+    }
+    for (rank = 0; rank < b->n_rules; rank++) {
+        rc = build_rule_ids(b, rank, hint, ids[rank]);
+        if (rc != DI_OK)
+            goto done;
+        hint = (uint32_t) ids[rank][2] + 1;
+    }
+
+    rank = di_merges_build(&v->merges, (const int32_t (*)[3]) ids, b->n_rules,
+                           v->byte_ids);
+    if (rank < b->n_rules)
+        rc = di_err_set(b->err, DI_EUNSUPPORTED, 0, "%s%llu%s comes before "
+                        "the rules that make its sides", b->rules_at,
+                        (unsigned long long) rank, b->rules_end);
+
+done:
+    free(ids);
+    return rc;
+}
+
+static int
+build_compare(const void *a, const void *b, void *arg)
+{
+    const di_vocab_t *v = arg;
+    size_t            x_len, y_len;
+    const char       *x = di_vocab_at(v, *(const int32_t *) a, &x_len);
+    const char       *y = di_vocab_at(v, *(const int32_t *) b, &y_len);
+    int               c = memcmp(x, y, x_len < y_len ? x_len : y_len);
+
+    if (c == 0)
+        c = (x_len > y_len) - (x_len < y_len);
+    return c != 0 ? c : *(const int32_t *) b - *(const int32_t *) a;
+}
+
+/* Sort the tokens that only their name gives. */
+static int
+build_index_names(di_build_t *b, di_vocab_t *v)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < v->size; i++)
+        n += v->kinds[i] >= DI_VOCAB_USER;
+    for (int late = 0; late < 2; late++) {
+        di_vocab_names_t *names = &v->names[late];
+
+        names->ids = calloc((size_t) n + 1, sizeof(*names->ids));
+        if (names->ids == NULL)
+            return di_build_nomem(b);
+        for (uint32_t i = 0; i < v->size; i++) {
+            size_t      len;
+            const char *s = di_vocab_at(v, (int32_t) i, &len);
+
+            if (v->kinds[i] < DI_VOCAB_USER || len == 0
+                || (b->late != NULL && b->late[i]) != late)
+                continue;
+            names->ids[names->n++] = (int32_t) i;
+            names->first[(uint8_t) *s] = true;
+        }
+        qsort_r(names->ids, names->n, sizeof(*names->ids), build_compare, v);
+    }
+    return DI_OK;
+}
+
+/* Ids of the whole tokens, the shortest first: a counting sort. */
+static uint32_t
+build_sort_whole(const di_vocab_t *v, uint32_t *counts, size_t len_max,
+                 int32_t *sorted)
+{
+    uint32_t n = 0;
+    size_t   len;
+
+    for (uint32_t i = 0; i < v->size; i++) {
+        (void) di_vocab_at(v, (int32_t) i, &len);
+        if (v->merges.tokens[i].order != 0)
+            counts[len]++;
+    }
+    for (len = 0; len <= len_max; len++) {
+        uint32_t count = counts[len];
+
+        counts[len] = n;
+        n += count;
+    }
+    for (uint32_t i = 0; i < v->size; i++) {
+        (void) di_vocab_at(v, (int32_t) i, &len);
+        if (v->merges.tokens[i].order != 0)
+            sorted[counts[len]++] = (int32_t) i;
+    }
+    return n;
+}
+
+static int
+build_trie(di_build_t *b, di_vocab_t *v)
+{
+    int32_t  *sorted = calloc(v->size, sizeof(*sorted));
+    uint32_t *counts, n;
+    size_t    len_max = 0, len;
+    int       rc = DI_OK;
+
+    for (uint32_t i = 0; i < v->size; i++) {
+        (void) di_vocab_at(v, (int32_t) i, &len);
+        len_max = len > len_max ? len : len_max;
+    }
+    counts = calloc(len_max + 1, sizeof(*counts));
+    if (sorted == NULL || counts == NULL
+        || !di_trie_init(&v->trie, v->size))
+    {
+        rc = di_build_nomem(b);
+        goto done;
+    }
+
+    n = build_sort_whole(v, counts, len_max, sorted);
+    for (uint32_t i = 0; i < n; i++) {
+        di_merges_token_t *t = &v->merges.tokens[sorted[i]];
+        const char        *s = di_vocab_at(v, sorted[i], &len);
+        size_t             known = 0;
+
+        if (t->order > 1)
+            known = v->merges.tokens[t->left].len;
+        if (!di_trie_add(&v->trie, sorted[i], (const uint8_t *) s, len,
+                         t->left, known, &t->shorter))
+        {
+            rc = di_err_set(b->err, DI_ENOMEM, 0, "no memory for the "
+                            "vocabulary, or over %u prefixes of tokens",
+                            DI_TRIE_NODES_MAX);
+            goto done;
+        }
+    }
+
+done:
+    free(sorted);
+    free(counts);
+    return rc;
+}
+
+static int
+build_index_wholes(di_build_t *b, di_vocab_t *v)
+{
+    uint64_t size = 16;
+
+    while (size < v->size + v->size / 4)
+        size *= 2;
+    v->wholes = calloc(size, sizeof(*v->wholes));
+    if (v->wholes == NULL)
+        return di_build_nomem(b);
+    v->wholes_mask = size - 1;
+
+    for (uint32_t i = 0; i < v->size; i++) {
+        size_t         len;
+        const char    *s = di_vocab_at(v, (int32_t) i, &len);
+        di_vocab_key_t key;
+
+        if (v->merges.tokens[i].order == 0 || len > DI_VOCAB_KEY_MAX)
+            continue;
+        key = di_vocab_key(s, len, len);
+        *di_vocab_whole(v, key) = (di_vocab_whole_t) { key, (int32_t) i };
+    }
+    return DI_OK;
+}
+
+/* Taking a pre-token that is a token as it is, as Llama 3 does, makes a
+ * difference only for tokens that merging doesn't make. */
+static int
+build_index_words(di_build_t *b, di_vocab_t *v)
+{
+    uint32_t n = 0;
+
+    if (!b->words)
+        return DI_OK;
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < v->size; i++) {
+            size_t      len;
+
+            (void) di_vocab_at(v, (int32_t) i, &len);
+            if (v->kinds[i] != DI_VOCAB_NORMAL || len == 0
+                || v->merges.tokens[i].order != 0)
+                continue;
+            if (pass == 0)
+                n++;
+            else
+                build_enter_word(v, i);
+        }
+        if (n == 0)
+            return DI_OK;
+        if (pass == 0 && !build_index_alloc(&v->words, n))
+            return di_build_nomem(b);
+    }
+    return DI_OK;
+}
+
+int
+di_build_init(di_build_t *b, di_err_t *err)
+{
+    *b = (di_build_t) { .err = err };
+    b->v = calloc(1, sizeof(*b->v));
+    return b->v == NULL ? di_build_nomem(b) : DI_OK;
+}
+
+void
+di_build_deinit(di_build_t *b)
+{
+    di_vocab_close(b->v);
+    free(b->tokens);
+    free(b->rules);
+    free(b->late);
+    free(b->spelled.slots);
+}
+
+int
+di_build_index(di_build_t *b)
+{
+    if (!build_index_alloc(&b->spelled, b->v->size))
+        return di_build_nomem(b);
+    for (uint32_t i = 0; i < b->v->size; i++)
+        build_enter(b, i);
+    return DI_OK;
+}
+
+di_build_rule_t
+di_build_rule(di_str_t s)
+{
+    const char *space = memchr(s.data, ' ', s.len);
+    size_t      left;
+
+    if (space == NULL)
+        return (di_build_rule_t) { { "", 0 }, { "", 0 } };
+    left = (size_t) (space - s.data);
+    return (di_build_rule_t) { { s.data, left },
+                               { space + 1, s.len - left - 1 } };
+}
+
+int
+di_build_finish(di_build_t *b)
+{
+    static int (*const steps[])(di_build_t *b, di_vocab_t *v) = {
+        build_bytes, build_merges, build_index_names, build_trie,
+        build_index_wholes, build_index_words,
+    };
+    int rc = DI_OK;
+
+    for (size_t i = 0; rc == DI_OK && i < sizeof(steps) / sizeof(*steps); i++)
+        rc = steps[i](b, b->v);
+    return rc;
+}
+
+di_build_shown_t
+di_build_show(di_str_t s)
+{
+    di_build_shown_t shown = { "" };
+
+    for (size_t i = 0; i < s.len && i < sizeof(shown.text) - 1; i++)
+        shown.text[i] = s.data[i] >= 0x20 && s.data[i] < 0x7f ? s.data[i]
+                                                              : '?';
+    return shown;
+}

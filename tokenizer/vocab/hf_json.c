@@ -1,0 +1,283 @@
+/*
+ * hf_json.c - reading tokenizer.json.
+ */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "hf_json.h"
+
+/* What a byte of a string needs. */
+enum {
+    HF_PLAIN = 0,           /* nothing                                       */
+    HF_QUOTE,
+    HF_ESCAPE,
+    HF_WIDE,                /* a look at the bytes behind it                 */
+    HF_CONTROL,             /* it is forbidden                               */
+};
+
+static unsigned
+hf_byte(uint8_t b)
+{
+    if (b >= 0x80)
+        return HF_WIDE;
+    if (b < 0x20)
+        return HF_CONTROL;
+    return b == '"' ? HF_QUOTE : b == '\\' ? HF_ESCAPE : HF_PLAIN;
+}
+
+bool
+di_hf_json_init(di_hf_json_t *j, const char *json, size_t len)
+{
+    *j = (di_hf_json_t) { .base = json, .at = json, .end = json + len };
+    j->decoded = malloc(len + 1);
+    return j->decoded != NULL;
+}
+
+void
+di_hf_json_deinit(di_hf_json_t *j)
+{
+    free(j->decoded);
+}
+
+char
+di_hf_json_peek(di_hf_json_t *j)
+{
+    while (j->at < j->end && (*j->at == ' ' || *j->at == '\n'
+                              || *j->at == '\t' || *j->at == '\r'))
+        j->at++;
+    return j->at < j->end ? *j->at : '\0';
+}
+
+int
+di_hf_json_take(di_hf_json_t *j, char c)
+{
+    if (di_hf_json_peek(j) != c || j->at == j->end)
+        return -1;
+    j->at++;
+    return 1;
+}
+
+/* Length of the UTF-8 sequence at s, which is not ASCII; 0: none is there. */
+static size_t
+hf_sequence(const uint8_t *s, size_t left)
+{
+    static const uint32_t first[5] = { 0, 0, 0x80, 0x800, 0x10000 };
+    size_t   n = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
+    uint32_t code = s[0] & (0x7fu >> n);
+
+    if (s[0] < 0xc2 || s[0] > 0xf4 || n > left)
+        return 0;
+    for (size_t i = 1; i < n; i++) {
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (s[i] & 0x3fu);
+    }
+    return code < first[n] || code > 0x10ffff || (code >> 11) == 0x1b ? 0 : n;
+}
+
+/* Four hexadecimal digits at s; -1: none. */
+static int32_t
+hf_hex(const char *s, const char *end)
+{
+    int32_t code = 0;
+
+    if (end - s < 4)
+        return -1;
+    for (int i = 0; i < 4; i++) {
+        char c = s[i];
+
+        if (c >= '0' && c <= '9')
+            code = code << 4 | (c - '0');
+        else if ((c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'))
+            code = code << 4 | ((c | 0x20) - 'a' + 10);
+        else
+            return -1;
+    }
+    return code;
+}
+
+static size_t
+hf_put_code(char *out, uint32_t code)
+{
+    size_t n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+
+    for (size_t i = n - 1; i > 0; i--) {
+        out[i] = (char) (0x80 | (code & 0x3f));
+        code >>= 6;
+    }
+    out[0] = (char) (n == 1 ? code : code | (0xff00u >> n & 0xff));
+    return n;
+}
+
+/* Decode the \u at j->at, one or a pair of surrogates. */
+static int
+hf_unicode(di_hf_json_t *j, char *out, size_t *n)
+{
+    int32_t code = hf_hex(j->at + 2, j->end), low;
+
+    if (code < 0 || (code & 0xfc00) == 0xdc00)
+        return -1;
+    if ((code & 0xfc00) == 0xd800) {
+        if (j->end - j->at < 12 || j->at[6] != '\\' || j->at[7] != 'u')
+            return -1;
+        low = hf_hex(j->at + 8, j->end);
+        if (low < 0 || (low & 0xfc00) != 0xdc00)
+            return -1;
+        code = 0x10000 + ((code & 0x3ff) << 10 | (low & 0x3ff));
+        j->at += 6;
+    }
+    j->at += 6;
+    *n += hf_put_code(out + *n, (uint32_t) code);
+    return 1;
+}
+
+/* Decode the escape at j->at. */
+static int
+hf_escape(di_hf_json_t *j, char *out, size_t *n)
+{
+    static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
+    const char       *name;
+
+    if (j->end - j->at < 2)
+        return -1;
+    if (j->at[1] == 'u')
+        return hf_unicode(j, out, n);
+    name = j->at[1] == '\0' ? NULL : strchr(names, j->at[1]);
+    if (name == NULL)
+        return -1;
+    out[(*n)++] = values[name - names];
+    j->at += 2;
+    return 1;
+}
+
+/* The rest of a string of which `s` is read so far and which has an escape
+ * at j->at. */
+static int
+hf_decode(di_hf_json_t *j, di_str_t *s)
+{
+    char  *out = j->decoded + j->n_decoded;
+    size_t n = s->len, wide;
+
+    memcpy(out, s->data, n);
+    while (j->at < j->end) {
+        switch (hf_byte((uint8_t) *j->at)) {
+        case HF_QUOTE:
+            j->at++;
+            *s = (di_str_t) { out, n };
+            j->n_decoded += n;
+            return 1;
+        case HF_ESCAPE:
+            if (hf_escape(j, out, &n) < 0)
+                return -1;
+            break;
+        case HF_CONTROL:
+            return -1;
+        case HF_WIDE:
+            wide = hf_sequence((const uint8_t *) j->at,
+                               (size_t) (j->end - j->at));
+            if (wide == 0)
+                return -1;
+            memcpy(out + n, j->at, wide);
+            n += wide;
+            j->at += wide;
+            break;
+        default:
+            out[n++] = *j->at++;
+        }
+    }
+    return -1;
+}
+
+int
+di_hf_json_string(di_hf_json_t *j, di_str_t *s)
+{
+    size_t wide;
+
+    if (di_hf_json_take(j, '"') < 0)
+        return -1;
+    s->data = j->at;
+    while (j->at < j->end) {
+        switch (hf_byte((uint8_t) *j->at)) {
+        case HF_QUOTE:
+            s->len = (size_t) (j->at++ - s->data);
+            return 1;
+        case HF_ESCAPE:
+            s->len = (size_t) (j->at - s->data);
+            return hf_decode(j, s);
+        case HF_CONTROL:
+            return -1;
+        case HF_WIDE:
+            wide = hf_sequence((const uint8_t *) j->at,
+                               (size_t) (j->end - j->at));
+            if (wide == 0)
+                return -1;
+            j->at += wide;
+            break;
+        default:
+            j->at++;
+        }
+    }
+    return -1;
+}
+
+int
+di_hf_json_u32(di_hf_json_t *j, uint32_t *u)
+{
+    const char *start;
+    uint64_t    value = 0;
+
+    (void) di_hf_json_peek(j);
+    start = j->at;
+    while (j->at < j->end && *j->at >= '0' && *j->at <= '9'
+           && value <= UINT32_MAX)
+        value = value * 10 + (uint64_t) (*j->at++ - '0');
+    if (j->at == start || value > UINT32_MAX
+        || (*start == '0' && j->at - start > 1))
+        return -1;
+    if (j->at < j->end && (*j->at == '.' || *j->at == 'e' || *j->at == 'E'))
+        return -1;
+    *u = (uint32_t) value;
+    return 1;
+}
+
+int
+di_hf_json_key(di_hf_json_t *j, bool first, di_str_t *key)
+{
+    if (di_hf_json_peek(j) == '}') {
+        j->at++;
+        return 0;
+    }
+    if (!first && di_hf_json_take(j, ',') < 0)
+        return -1;
+    if (di_hf_json_string(j, key) < 0)
+        return -1;
+    return di_hf_json_take(j, ':');
+}
+
+int
+di_hf_json_item(di_hf_json_t *j, bool first)
+{
+    if (di_hf_json_peek(j) == ']') {
+        j->at++;
+        return 0;
+    }
+    if (!first && di_hf_json_take(j, ',') < 0)
+        return -1;
+    (void) di_hf_json_peek(j);
+    return 1;
+}
+
+json_t *
+di_hf_json_value(di_hf_json_t *j)
+{
+    json_error_t fault;
+    json_t      *value = json_loadb(j->at, (size_t) (j->end - j->at),
+                                    JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK
+                                    | JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES,
+                                    &fault);
+
+    if (value != NULL)
+        j->at += fault.position;
+    return value;
+}

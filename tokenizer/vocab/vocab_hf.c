@@ -1,0 +1,612 @@
+/*
+ * vocab_hf.c - vocabularies from Hugging Face's tokenizer.json.
+ *
+ * Only byte-level BPE is read; whatever in the file would change the ids of
+ * a text and isn't done here is refused by name.  The parts of the file may
+ * come in any order, so they are gathered first and put together at its end.
+ *
+ * "$.post_processor" matters for one thing: a template that begins with a
+ * special token makes that token bos.
+ */
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "build.h"
+#include "hf_json.h"
+
+#define HF_SPLITS_MAX    8          /* of a pre-tokenizer                    */
+#define HF_NESTING_MAX   4          /* sequences within sequences            */
+
+/* An entry of $.model.vocab. */
+typedef struct {
+    di_str_t spelling;
+    uint32_t id;
+} hf_entry_t;
+
+typedef struct {
+    di_build_t   b;
+    di_hf_json_t j;
+    hf_entry_t  *entries;       /* [n_entries]                               */
+    uint32_t     n_entries;
+    bool         has_vocab;     /* $.model.vocab and .merges were there      */
+    bool         has_merges;
+    json_t      *model;         /* object: the other fields of $.model       */
+    json_t      *top;           /* object: the other fields of $             */
+    char        *patterns[HF_SPLITS_MAX];   /* of the splits before the
+                                   bytes, in order; owned                    */
+    size_t       n_patterns;
+    bool         bytes;         /* the pre-tokenizer goes to bytes           */
+} hf_build_t;
+
+/* Set the error at a JSON path. */
+__attribute__((format(printf, 3, 4)))
+static int
+hf_error(hf_build_t *h, int code, const char *fmt, ...)
+{
+    char    text[sizeof(h->b.err->text)];
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void) vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    return di_err_set(h->b.err, code, (size_t) (h->j.at - h->j.base), "%s",
+                      text);
+}
+
+/* ------------------------------------------------------------ the tables -- */
+
+/* Make room for one element more. */
+static void *
+hf_grow(void *array, uint64_t n, uint64_t *room, size_t size)
+{
+    void *grown;
+
+    if (n < *room)
+        return array;
+    grown = realloc(array, (*room * 2 + 4096) * size);
+    if (grown != NULL)
+        *room = *room * 2 + 4096;
+    return grown;
+}
+
+static int
+hf_read_vocab(hf_build_t *h)
+{
+    uint64_t room = 0;
+    int      more;
+
+    if (di_hf_json_take(&h->j, '{') < 0)
+        return hf_error(h, DI_EFORMAT, "$.model.vocab: no object");
+    for (;;) {
+        hf_entry_t entry, *grown;
+
+        more = di_hf_json_key(&h->j, h->n_entries == 0, &entry.spelling);
+        if (more == 0)
+            return DI_OK;
+        if (more < 0 || di_hf_json_u32(&h->j, &entry.id) < 0)
+            return hf_error(h, DI_EFORMAT, "$.model.vocab: entry %u is not a "
+                            "string and its id", h->n_entries);
+        if (entry.id >= DI_MERGES_IDS_MAX - 1)
+            return hf_error(h, DI_EUNSUPPORTED, "$.model.vocab: id %u is over "
+                            "%u", entry.id, DI_MERGES_IDS_MAX - 2);
+        if (h->n_entries == DI_MERGES_IDS_MAX)
+            return hf_error(h, DI_EUNSUPPORTED, "$.model.vocab: over %u "
+                            "entries", DI_MERGES_IDS_MAX);
+        grown = hf_grow(h->entries, h->n_entries, &room, sizeof(entry));
+        if (grown == NULL)
+            return di_build_nomem(&h->b);
+        h->entries = grown;
+        h->entries[h->n_entries++] = entry;
+    }
+}
+
+/* A rule, as "a b" or as ["a", "b"]. */
+static int
+hf_read_rule(hf_build_t *h, di_build_rule_t *rule)
+{
+    di_hf_json_t *j = &h->j;
+    di_str_t      s;
+
+    if (di_hf_json_peek(j) == '[') {
+        j->at++;
+        return di_hf_json_string(j, &rule->left) > 0
+               && di_hf_json_take(j, ',') > 0
+               && di_hf_json_string(j, &rule->right) > 0
+               && di_hf_json_take(j, ']') > 0 ? 1 : -1;
+    }
+    if (di_hf_json_string(j, &s) < 0)
+        return -1;
+    *rule = di_build_rule(s);
+    return 1;
+}
+
+static int
+hf_read_merges(hf_build_t *h)
+{
+    di_build_t *b = &h->b;
+    uint64_t    room = 0;
+    int         more;
+
+    b->rules_at = "$.model.merges[";
+    b->rules_end = "]:";
+    if (di_hf_json_take(&h->j, '[') < 0)
+        return hf_error(h, DI_EFORMAT, "$.model.merges: no array");
+    for (;;) {
+        di_build_rule_t rule, *grown;
+
+        more = di_hf_json_item(&h->j, b->n_rules == 0);
+        if (more == 0)
+            return DI_OK;
+        if (more < 0 || hf_read_rule(h, &rule) < 0)
+            return hf_error(h, DI_EFORMAT, "$.model.merges[%llu]: neither a "
+                            "string nor a pair of strings",
+                            (unsigned long long) b->n_rules);
+        if (b->n_rules == DI_MERGES_MAX)
+            return hf_error(h, DI_EUNSUPPORTED, "$.model.merges: over %u "
+                            "rules", DI_MERGES_MAX);
+        grown = hf_grow(b->rules, b->n_rules, &room, sizeof(rule));
+        if (grown == NULL)
+            return di_build_nomem(b);
+        b->rules = grown;
+        b->rules[b->n_rules++] = rule;
+    }
+}
+
+/* Keep the value of a key in an object. */
+static int
+hf_keep(hf_build_t *h, json_t *object, const char *at, di_str_t key)
+{
+    char    name[64];
+    json_t *value = di_hf_json_value(&h->j);
+
+    if (value == NULL)
+        return hf_error(h, DI_EFORMAT, "%s.%s: no JSON, or a key twice", at,
+                        di_build_show(key).text);
+    snprintf(name, sizeof(name), "%.*s", (int) key.len, key.data);
+    if (json_object_set_new(object, name, value) != 0)
+        return hf_error(h, DI_ENOMEM, "%s: no memory", at);
+    return DI_OK;
+}
+
+static bool
+hf_is(di_str_t s, const char *name)
+{
+    return s.len == strlen(name) && memcmp(s.data, name, s.len) == 0;
+}
+
+static int
+hf_read_model(hf_build_t *h)
+{
+    di_str_t key;
+    int      more, rc = DI_OK;
+
+    if (di_hf_json_take(&h->j, '{') < 0)
+        return hf_error(h, DI_EFORMAT, "$.model: no object");
+    for (bool first = true; rc == DI_OK; first = false) {
+        more = di_hf_json_key(&h->j, first, &key);
+        if (more == 0)
+            return DI_OK;
+        if (more < 0)
+            return hf_error(h, DI_EFORMAT, "$.model: no JSON object");
+
+        if (hf_is(key, "vocab") && !h->has_vocab) {
+            h->has_vocab = true;
+            rc = hf_read_vocab(h);
+        } else if (hf_is(key, "merges") && !h->has_merges) {
+            h->has_merges = true;
+            rc = hf_read_merges(h);
+        } else {
+            rc = hf_keep(h, h->model, "$.model", key);
+        }
+    }
+    return rc;
+}
+
+static int
+hf_read_file(hf_build_t *h)
+{
+    di_str_t key;
+    int      more, rc = DI_OK;
+
+    if (di_hf_json_take(&h->j, '{') < 0)
+        return hf_error(h, DI_EFORMAT, "$: no JSON object");
+    for (bool first = true; rc == DI_OK; first = false) {
+        more = di_hf_json_key(&h->j, first, &key);
+        if (more == 0)
+            break;
+        if (more < 0)
+            return hf_error(h, DI_EFORMAT, "$: no JSON object");
+        rc = hf_is(key, "model") && !h->has_vocab
+             ? hf_read_model(h) : hf_keep(h, h->top, "$", key);
+    }
+    if (rc != DI_OK)
+        return rc;
+    if (di_hf_json_peek(&h->j) != '\0' || h->j.at != h->j.end)
+        return hf_error(h, DI_EFORMAT, "$: text behind the object");
+    if (!h->has_vocab || !h->has_merges)
+        return hf_error(h, DI_EFORMAT, "$.model.%s: missing",
+                        h->has_vocab ? "merges" : "vocab");
+    return DI_OK;
+}
+
+/* ----------------------------------------------------------- the options -- */
+
+/* The text of a string; "" if it is none. */
+static const char *
+hf_text(const json_t *object, const char *key)
+{
+    const char *s = json_string_value(json_object_get(object, key));
+
+    return s == NULL ? "" : s;
+}
+
+static di_build_shown_t
+hf_show(const char *s)
+{
+    return di_build_show((di_str_t) { s, strlen(s) });
+}
+
+/* Is an option absent, null, false, 0 or empty? */
+static bool
+hf_off(const json_t *value)
+{
+    return value == NULL || json_is_null(value) || json_is_false(value)
+           || (json_is_number(value) && json_number_value(value) == 0)
+           || (json_is_string(value) && json_string_length(value) == 0);
+}
+
+static int
+hf_check_model(hf_build_t *h)
+{
+    static const char *const refused[] = {
+        "dropout", "continuing_subword_prefix", "end_of_word_suffix",
+        "byte_fallback",
+    };
+    const char *type = hf_text(h->model, "type");
+
+    if (*type != '\0' && strcmp(type, "BPE") != 0)
+        return hf_error(h, DI_EUNSUPPORTED, "$.model.type: \"%s\" is not "
+                        "supported", hf_show(type).text);
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        if (!hf_off(json_object_get(h->model, refused[i])))
+            return hf_error(h, DI_EUNSUPPORTED, "$.model.%s: not supported",
+                            refused[i]);
+    }
+    h->b.words = json_is_true(json_object_get(h->model, "ignore_merges"));
+    return DI_OK;
+}
+
+/* Normalisers: none, or sequences of none. */
+static int
+hf_read_normalizer(hf_build_t *h, const json_t *n, const char *at, int depth)
+{
+    const json_t *list = json_object_get(n, "normalizers");
+    const char   *type = hf_text(n, "type");
+    char          inner[80];
+    int           rc = DI_OK;
+
+    if (n == NULL || json_is_null(n))
+        return DI_OK;
+    if (strcmp(type, "Sequence") != 0 || !json_is_array(list)
+        || depth == HF_NESTING_MAX)
+        return hf_error(h, DI_EUNSUPPORTED, "%s.type: \"%s\" is not "
+                        "supported", at, hf_show(type).text);
+    for (size_t i = 0; rc == DI_OK && i < json_array_size(list); i++) {
+        snprintf(inner, sizeof(inner), "%s.normalizers[%zu]", at, i);
+        rc = hf_read_normalizer(h, json_array_get(list, i), inner, depth + 1);
+    }
+    return rc;
+}
+
+static int
+hf_add_pattern(hf_build_t *h, const char *at, const char *pattern)
+{
+    if (h->n_patterns == HF_SPLITS_MAX)
+        return hf_error(h, DI_EUNSUPPORTED, "%s: over %d splits", at,
+                        HF_SPLITS_MAX);
+    h->patterns[h->n_patterns] = strdup(pattern);
+    if (h->patterns[h->n_patterns] == NULL)
+        return di_build_nomem(&h->b);
+    h->n_patterns++;
+    return DI_OK;
+}
+
+static int
+hf_read_split(hf_build_t *h, const json_t *p, const char *at)
+{
+    const json_t *pattern = json_object_get(p, "pattern");
+    const char   *behavior = hf_text(p, "behavior");
+    const json_t *regex = json_object_get(pattern, "Regex");
+
+    if (!json_is_string(regex)
+        || strlen(json_string_value(regex)) != json_string_length(regex))
+        return hf_error(h, DI_EUNSUPPORTED, "%s.pattern: only a \"Regex\" is "
+                        "supported", at);
+    if (strcmp(behavior, "Isolated") != 0)
+        return hf_error(h, DI_EUNSUPPORTED, "%s.behavior: \"%s\" is not "
+                        "supported", at, hf_show(behavior).text);
+    if (!hf_off(json_object_get(p, "invert")))
+        return hf_error(h, DI_EUNSUPPORTED, "%s.invert: not supported", at);
+    return hf_add_pattern(h, at, json_string_value(regex));
+}
+
+static int
+hf_read_bytes(hf_build_t *h, const json_t *p, const char *at)
+{
+    const json_t *regex = json_object_get(p, "use_regex");
+
+    h->bytes = true;
+    if (!hf_off(json_object_get(p, "add_prefix_space")))
+        return hf_error(h, DI_EUNSUPPORTED, "%s.add_prefix_space: not "
+                        "supported", at);
+    if (regex != NULL && !json_is_true(regex))
+        return DI_OK;
+    return hf_add_pattern(h, at, DI_PRETOK_GPT2_PATTERN);
+}
+
+/* Pre-tokenizers: splits, then the bytes. */
+static int
+hf_read_pretok(hf_build_t *h, const json_t *p, const char *at, int depth)
+{
+    const json_t *list = json_object_get(p, "pretokenizers");
+    const char   *type = hf_text(p, "type");
+    char          inner[80];
+    int           rc = DI_OK;
+
+    if (h->bytes)
+        return hf_error(h, DI_EUNSUPPORTED, "%s: a step behind \"ByteLevel\" "
+                        "is not supported", at);
+    if (strcmp(type, "Split") == 0)
+        return hf_read_split(h, p, at);
+    if (strcmp(type, "Digits") == 0)
+        return hf_add_pattern(h, at, hf_off(json_object_get(
+                                         p, "individual_digits"))
+                                     ? "\\p{N}+" : "\\p{N}");
+    if (strcmp(type, "ByteLevel") == 0)
+        return hf_read_bytes(h, p, at);
+    if (strcmp(type, "Sequence") != 0 || !json_is_array(list)
+        || depth == HF_NESTING_MAX)
+        return hf_error(h, DI_EUNSUPPORTED, "%s.type: \"%s\" is not "
+                        "supported", at, hf_show(type).text);
+    for (size_t i = 0; rc == DI_OK && i < json_array_size(list); i++) {
+        snprintf(inner, sizeof(inner), "%s.pretokenizers[%zu]", at, i);
+        rc = hf_read_pretok(h, json_array_get(list, i), inner, depth + 1);
+    }
+    return rc;
+}
+
+static int
+hf_read_options(hf_build_t *h)
+{
+    int rc = hf_check_model(h);
+
+    if (rc == DI_OK)
+        rc = hf_read_normalizer(h, json_object_get(h->top, "normalizer"),
+                                "$.normalizer", 0);
+    if (rc == DI_OK)
+        rc = hf_read_pretok(h, json_object_get(h->top, "pre_tokenizer"),
+                            "$.pre_tokenizer", 0);
+    if (rc == DI_OK && !h->bytes)
+        rc = hf_error(h, DI_EUNSUPPORTED, "$.pre_tokenizer: only byte-level "
+                      "vocabularies are supported");
+    if (rc == DI_OK)
+        rc = di_pretok_open(&h->b.v->pretok,
+                            (const char *const *) h->patterns, h->n_patterns,
+                            "$.pre_tokenizer", h->b.err);
+    return rc;
+}
+
+/* ------------------------------------------------------------ the tokens -- */
+
+/* Check an added token; *id: its id. */
+static int
+hf_check_added(hf_build_t *h, size_t i, const json_t *added, uint32_t *id)
+{
+    static const char *const refused[] = { "lstrip", "rstrip", "single_word" };
+    const json_t *number = json_object_get(added, "id");
+    const json_t *content = json_object_get(added, "content");
+
+    if (!json_is_integer(number) || json_integer_value(number) < 0)
+        return hf_error(h, DI_EFORMAT, "$.added_tokens[%zu].id: no token id",
+                        i);
+    if (json_integer_value(number) >= DI_MERGES_IDS_MAX - 1)
+        return hf_error(h, DI_EUNSUPPORTED, "$.added_tokens[%zu].id: over %u",
+                        i, DI_MERGES_IDS_MAX - 2);
+    if (json_string_length(content) == 0)
+        return hf_error(h, DI_EFORMAT, "$.added_tokens[%zu].content: no "
+                        "string, or an empty one", i);
+    for (size_t k = 0; k < sizeof(refused) / sizeof(refused[0]); k++) {
+        if (!hf_off(json_object_get(added, refused[k])))
+            return hf_error(h, DI_EUNSUPPORTED, "$.added_tokens[%zu].%s: not "
+                            "supported", i, refused[k]);
+    }
+    *id = (uint32_t) json_integer_value(number);
+    return DI_OK;
+}
+
+/* The number of ids: one more than the largest. */
+static int
+hf_count(hf_build_t *h, const json_t *added)
+{
+    uint32_t size = 0, id = 0;
+    int      rc;
+
+    if (added != NULL && !json_is_null(added) && !json_is_array(added))
+        return hf_error(h, DI_EFORMAT, "$.added_tokens: no array");
+    for (uint32_t i = 0; i < h->n_entries; i++)
+        size = h->entries[i].id >= size ? h->entries[i].id + 1 : size;
+    for (size_t i = 0; i < json_array_size(added); i++) {
+        rc = hf_check_added(h, i, json_array_get(added, i), &id);
+        if (rc != DI_OK)
+            return rc;
+        size = id >= size ? id + 1 : size;
+    }
+    if (size == 0)
+        return hf_error(h, DI_EFORMAT, "$.model.vocab: empty");
+    h->b.v->size = size;
+    return DI_OK;
+}
+
+/* Enter the entries by id.  Ids that no entry has are not used. */
+static int
+hf_enter_vocab(hf_build_t *h)
+{
+    di_build_t *b = &h->b;
+
+    for (uint32_t i = 0; i < h->n_entries; i++) {
+        const hf_entry_t *entry = &h->entries[i];
+
+        if (b->v->kinds[entry->id] != DI_VOCAB_UNUSED)
+            return hf_error(h, DI_EFORMAT, "$.model.vocab: two entries have "
+                            "the id %u", entry->id);
+        b->tokens[entry->id] = entry->spelling;
+        b->v->kinds[entry->id] = DI_VOCAB_NORMAL;
+    }
+    return DI_OK;
+}
+
+static int
+hf_enter_added(hf_build_t *h, const json_t *added)
+{
+    di_vocab_t *v = h->b.v;
+
+    for (size_t i = 0; i < json_array_size(added); i++) {
+        const json_t *token = json_array_get(added, i);
+        const json_t *content = json_object_get(token, "content");
+        uint32_t      id = (uint32_t) json_integer_value(
+                               json_object_get(token, "id"));
+        di_str_t      s = { json_string_value(content),
+                            json_string_length(content) };
+
+        if (v->kinds[id] == DI_VOCAB_NORMAL
+            && (h->b.tokens[id].len != s.len
+                || memcmp(h->b.tokens[id].data, s.data, s.len) != 0))
+            return hf_error(h, DI_EFORMAT, "$.added_tokens[%zu].id: %u is "
+                            "another token of the vocabulary", i, id);
+        if (v->kinds[id] >= DI_VOCAB_USER)
+            return hf_error(h, DI_EFORMAT, "$.added_tokens[%zu].id: %u is "
+                            "that of another added token", i, id);
+        h->b.tokens[id] = s;
+        v->kinds[id] = json_is_true(json_object_get(token, "special"))
+                       ? DI_VOCAB_CONTROL : DI_VOCAB_USER;
+        h->b.late[id] = json_is_true(json_object_get(token, "normalized"));
+    }
+    return DI_OK;
+}
+
+static int
+hf_read_tokens(hf_build_t *h)
+{
+    const json_t *added = json_object_get(h->top, "added_tokens");
+    di_build_t   *b = &h->b;
+    int           rc = hf_count(h, added);
+
+    if (rc != DI_OK)
+        return rc;
+    b->tokens = calloc(b->v->size, sizeof(*b->tokens));
+    b->v->kinds = calloc(b->v->size, sizeof(*b->v->kinds));
+    b->late = calloc(b->v->size, sizeof(*b->late));
+    if (b->tokens == NULL || b->v->kinds == NULL || b->late == NULL)
+        return di_build_nomem(b);
+
+    rc = hf_enter_vocab(h);
+    if (rc == DI_OK)
+        rc = hf_enter_added(h, added);
+    if (rc == DI_OK)
+        rc = di_build_index(b);
+    if (rc == DI_OK && b->twice)
+        rc = hf_error(h, DI_EFORMAT, "$.model.vocab: two tokens are spelled "
+                      "the same");
+    return rc;
+}
+
+/* ------------------------------------------------------------- the roles -- */
+
+/* The special token that a template puts first; NULL: none. */
+static const char *
+hf_template_first(const json_t *p)
+{
+    const json_t *list = json_object_get(p, "processors"), *item;
+    const char   *first = NULL;
+
+    if (strcmp(hf_text(p, "type"), "TemplateProcessing") == 0) {
+        item = json_array_get(json_object_get(p, "single"), 0);
+        return json_string_value(json_object_get(
+                   json_object_get(item, "SpecialToken"), "id"));
+    }
+    for (size_t i = 0; first == NULL && i < json_array_size(list); i++) {
+        item = json_array_get(list, i);
+        if (json_object_get(item, "processors") == NULL)
+            first = hf_template_first(item);
+    }
+    return first;
+}
+
+static void
+hf_read_roles(hf_build_t *h)
+{
+    static const char *const bos[] = {
+        "<|begin_of_text|>", "<｜begin▁of▁sentence｜>", "<|startoftext|>",
+    };
+    di_vocab_t *v = h->b.v;
+    const char *first = hf_template_first(json_object_get(h->top,
+                                                          "post_processor"));
+
+    v->bos = -1;
+    if (first != NULL)
+        v->bos = di_build_find(&h->b, (di_str_t) { first, strlen(first) });
+    v->add_bos = v->bos >= 0;
+    for (size_t i = 0; v->bos < 0 && i < sizeof(bos) / sizeof(bos[0]); i++)
+        v->bos = di_build_find(&h->b, (di_str_t) { bos[i], strlen(bos[i]) });
+    di_build_known_ends(&h->b);
+}
+
+static int
+hf_build(hf_build_t *h)
+{
+    int rc = hf_read_file(h);
+
+    if (rc == DI_OK)
+        rc = hf_read_options(h);
+    if (rc == DI_OK)
+        rc = hf_read_tokens(h);
+    if (rc != DI_OK)
+        return rc;
+
+    hf_read_roles(h);
+    rc = di_build_finish(&h->b);
+    if (rc == DI_OK && h->b.v->bytes_missing
+        && !hf_off(json_object_get(h->model, "unk_token")))
+        rc = hf_error(h, DI_EUNSUPPORTED, "$.model.unk_token: not supported "
+                      "where a byte has no token");
+    return rc;
+}
+
+int
+di_vocab_open_hf(const char *json, size_t len, di_vocab_t **vocab,
+                 di_err_t *err)
+{
+    hf_build_t h = { .model = json_object(), .top = json_object() };
+    int        rc = di_build_init(&h.b, err);
+
+    if (rc == DI_OK && (!di_hf_json_init(&h.j, json, len) || h.model == NULL
+                        || h.top == NULL))
+        rc = di_build_nomem(&h.b);
+    if (rc == DI_OK)
+        rc = hf_build(&h);
+    if (rc == DI_OK) {
+        *vocab = h.b.v;
+        h.b.v = NULL;
+    }
+
+    di_build_deinit(&h.b);
+    for (size_t i = 0; i < h.n_patterns; i++)
+        free(h.patterns[i]);
+    free(h.entries);
+    json_decref(h.model);
+    json_decref(h.top);
+    di_hf_json_deinit(&h.j);
+    return rc;
+}
