@@ -67,14 +67,15 @@ typedef struct ngx_http_deepinfer_prepare_s    ngx_http_deepinfer_prepare_t;
 /*
  * How an API reads requests for an engine and writes what the engine says.
  * Functions return DI_OK or a code; parse() and encode() may run in a thread,
- * and explain themselves in the prepare_t's err.
+ * and explain themselves in the prepare_t's err.  An API without open() asks
+ * no engine: its encode() writes the answer.
  */
 
 typedef struct {
     const char                    *id;          /* prefix of answers' ids */
     const char                    *prompt;      /* field that holds it */
 
-    /* fill req, params, model and ignored; then ids from req */
+    /* fill req, params, model, ignored; then ids, or the answer */
     int                          (*parse)(ngx_http_deepinfer_prepare_t *p,
                                        const char *body);
     int                          (*encode)(ngx_http_deepinfer_prepare_t *p);
@@ -301,6 +302,9 @@ struct ngx_http_deepinfer_prepare_s {
     di_str_t                       ignored;     /* of req, unknown fields */
     int32_t                       *ids;         /* owned, [n_ids] prompt */
     size_t                         n_ids;
+    uint32_t                       max_model_len; /* 0: no engine tells */
+    di_sbuf_t                      answer;      /* owned, of an API that asks
+                                                   no engine */
     di_api_err_t                   err;         /* status 0: none */
 };
 
@@ -401,6 +405,7 @@ void ngx_http_deepinfer_engine_mark(ngx_http_deepinfer_ctx_t *ctx);
 void ngx_http_deepinfer_engine_write(ngx_http_deepinfer_engine_t *engine);
 void ngx_http_deepinfer_engine_flush_handler(ngx_event_t *ev);
 void ngx_http_deepinfer_engine_retry_handler(ngx_event_t *ev);
+uint32_t ngx_http_deepinfer_max_model_len(ngx_http_deepinfer_pool_t *pool);
 ngx_uint_t ngx_http_deepinfer_engine_status(
     ngx_http_deepinfer_engine_t *engine, di_ipc_status_t *status);
 ngx_msec_t ngx_http_deepinfer_engine_silence(
@@ -416,11 +421,24 @@ void ngx_http_deepinfer_exiting(ngx_http_deepinfer_main_conf_t *mcf);
 
 void ngx_http_deepinfer_prepare(ngx_http_deepinfer_prepare_t *p);
 void ngx_http_deepinfer_prepare_free(ngx_http_deepinfer_prepare_t *p);
+int ngx_http_deepinfer_prepare_conv(ngx_http_deepinfer_prepare_t *p,
+    const di_conv_t *conv);
+int ngx_http_deepinfer_prepare_text(ngx_http_deepinfer_prepare_t *p,
+    di_str_t text, ngx_uint_t bos);
+int ngx_http_deepinfer_prepare_no_memory(ngx_http_deepinfer_prepare_t *p);
 ngx_int_t ngx_http_deepinfer_prepare_gen(ngx_http_deepinfer_ctx_t *ctx);
 
 /* ngx_http_deepinfer_chat.c */
 
 extern const ngx_http_deepinfer_gen_t  ngx_http_deepinfer_chat;
+
+int ngx_http_deepinfer_chat_read(ngx_http_deepinfer_prepare_t *p,
+    const char *body, di_chat_req_t **req);
+
+/* ngx_http_deepinfer_tokenize.c */
+
+extern const ngx_http_deepinfer_gen_t  ngx_http_deepinfer_tokenize;
+extern const ngx_http_deepinfer_gen_t  ngx_http_deepinfer_detokenize;
 
 /* ngx_http_deepinfer_request.c */
 

@@ -336,6 +336,29 @@ ngx_http_deepinfer_engine_write(ngx_http_deepinfer_engine_t *engine)
 }
 
 
+/* The longest context of the pool's engines that are connected; 0: none. */
+
+uint32_t
+ngx_http_deepinfer_max_model_len(ngx_http_deepinfer_pool_t *pool)
+{
+    uint32_t                      len;
+    ngx_uint_t                    i;
+    ngx_http_deepinfer_engine_t  *engine;
+
+    len = 0;
+    engine = pool->engines.elts;
+
+    for (i = 0; i < pool->engines.nelts; i++) {
+        if (engine[i].ready) {
+            len = ngx_max(len, di_ipc_client_welcome(engine[i].client)
+                               ->max_model_len);
+        }
+    }
+
+    return len;
+}
+
+
 /* The engine's own figures; 0 if there are none now. */
 
 ngx_uint_t

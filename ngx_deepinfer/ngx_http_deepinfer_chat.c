@@ -46,16 +46,10 @@ static int
 ngx_http_deepinfer_chat_parse(ngx_http_deepinfer_prepare_t *p,
     const char *body)
 {
-    int                rc;
-    di_chat_req_t     *req;
-    di_chat_limits_t   limits;
+    int             rc;
+    di_chat_req_t  *req;
 
-    ngx_memzero(&limits, sizeof(di_chat_limits_t));
-    limits.depth = 64;
-    limits.messages = 4096;
-    limits.vocab = di_vocab_size(p->pool->vocab);
-
-    rc = di_chat_parse(body, p->len, &limits, &req, &p->err);
+    rc = ngx_http_deepinfer_chat_read(p, body, &req);
 
     if (rc == DI_OK) {
         p->req = req;
@@ -68,46 +62,25 @@ ngx_http_deepinfer_chat_parse(ngx_http_deepinfer_prepare_t *p,
 }
 
 
+int
+ngx_http_deepinfer_chat_read(ngx_http_deepinfer_prepare_t *p,
+    const char *body, di_chat_req_t **req)
+{
+    di_chat_limits_t  limits;
+
+    ngx_memzero(&limits, sizeof(di_chat_limits_t));
+    limits.depth = 64;
+    limits.messages = 4096;
+    limits.vocab = di_vocab_size(p->pool->vocab);
+
+    return di_chat_parse(body, p->len, &limits, req, &p->err);
+}
+
+
 static int
 ngx_http_deepinfer_chat_encode(ngx_http_deepinfer_prepare_t *p)
 {
-    int       rc;
-    char      param[64];
-    di_err_t  err;
-
-    ngx_memzero(&err, sizeof(di_err_t));
-
-    rc = di_dialect_encode(p->pool->dialect, p->tok, di_chat_req_conv(p->req),
-                           NGX_HTTP_DEEPINFER_PROMPT_MAX, &p->ids, &p->n_ids,
-                           &err);
-
-    switch (rc) {
-
-    case DI_OK:
-        return DI_OK;
-
-    case DI_ELIMIT:
-        di_api_err_set(&p->err, 400, "invalid_request_error",
-                       "context_length_exceeded", "messages",
-                       "The messages have more than %zu tokens.",
-                       NGX_HTTP_DEEPINFER_PROMPT_MAX);
-        break;
-
-    case DI_EINVAL:
-        (void) snprintf(param, sizeof(param), "messages[%zu]", err.offset);
-        di_api_err_set(&p->err, 400, "invalid_request_error", "", param,
-                       "%s", err.text);
-        break;
-
-    default:
-        di_api_err_set(&p->err, 500, "server_error", "", "",
-                       "The prompt could not be encoded: %s.", err.text);
-    }
-
-    p->ids = NULL;
-    p->n_ids = 0;
-
-    return rc;
+    return ngx_http_deepinfer_prepare_conv(p, di_chat_req_conv(p->req));
 }
 
 

@@ -43,6 +43,12 @@ static const ngx_http_deepinfer_api_t  ngx_http_deepinfer_apis[] = {
     { ngx_string("chat"),
       ngx_http_deepinfer_gen_handler, &ngx_http_deepinfer_chat },
 
+    { ngx_string("tokenize"),
+      ngx_http_deepinfer_gen_handler, &ngx_http_deepinfer_tokenize },
+
+    { ngx_string("detokenize"),
+      ngx_http_deepinfer_gen_handler, &ngx_http_deepinfer_detokenize },
+
     { ngx_string("models"), ngx_http_deepinfer_models_handler, NULL },
 
     { ngx_string("health"), ngx_http_deepinfer_health_handler, NULL },

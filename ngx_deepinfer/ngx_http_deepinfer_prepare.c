@@ -12,6 +12,8 @@
 #include "ngx_http_deepinfer.h"
 
 
+static void ngx_http_deepinfer_prepare_too_long(
+    ngx_http_deepinfer_prepare_t *p);
 static u_char *ngx_http_deepinfer_body(ngx_http_deepinfer_prepare_t *p);
 static ngx_int_t ngx_http_deepinfer_read_file(ngx_buf_t *b, u_char *dst);
 
@@ -56,8 +58,7 @@ ngx_http_deepinfer_prepare(ngx_http_deepinfer_prepare_t *p)
     }
 
     if (di_tok_open(p->pool->vocab, &tok) != DI_OK) {
-        di_api_err_set(&p->err, 500, "server_error", "", "",
-                       "The server is out of memory.");
+        (void) ngx_http_deepinfer_prepare_no_memory(p);
         return;
     }
 
@@ -66,6 +67,107 @@ ngx_http_deepinfer_prepare(ngx_http_deepinfer_prepare_t *p)
     p->tok = NULL;
 
     di_tok_close(tok);
+}
+
+
+/* A conversation, in the model's dialect. */
+
+int
+ngx_http_deepinfer_prepare_conv(ngx_http_deepinfer_prepare_t *p,
+    const di_conv_t *conv)
+{
+    int       rc;
+    char      param[64];
+    di_err_t  err;
+
+    ngx_memzero(&err, sizeof(di_err_t));
+
+    rc = di_dialect_encode(p->pool->dialect, p->tok, conv,
+                           NGX_HTTP_DEEPINFER_PROMPT_MAX, &p->ids, &p->n_ids,
+                           &err);
+
+    switch (rc) {
+
+    case DI_OK:
+        return DI_OK;
+
+    case DI_ELIMIT:
+        ngx_http_deepinfer_prepare_too_long(p);
+        break;
+
+    case DI_EINVAL:
+        (void) snprintf(param, sizeof(param), "%s[%zu]", p->api->prompt,
+                        err.offset);
+        di_api_err_set(&p->err, 400, "invalid_request_error", "", param,
+                       "%s", err.text);
+        break;
+
+    default:
+        di_api_err_set(&p->err, 500, "server_error", "", "",
+                       "The prompt could not be encoded: %s.", err.text);
+    }
+
+    p->ids = NULL;
+    p->n_ids = 0;
+
+    return rc;
+}
+
+
+/* A text as it is, after a bos if that is wanted and the model has one. */
+
+int
+ngx_http_deepinfer_prepare_text(ngx_http_deepinfer_prepare_t *p,
+    di_str_t text, ngx_uint_t bos)
+{
+    int      rc;
+    size_t   n;
+
+    p->n_ids = 0;
+    p->ids = malloc((text.len + 1) * sizeof(int32_t));
+
+    if (p->ids == NULL) {
+        return ngx_http_deepinfer_prepare_no_memory(p);
+    }
+
+    if (bos && di_vocab_add_bos(p->pool->vocab)) {
+        p->ids[p->n_ids++] = di_vocab_bos(p->pool->vocab);
+    }
+
+    rc = di_tok_encode(p->tok, text.data, text.len, p->ids + p->n_ids,
+                       text.len, &n);
+
+    if (rc == DI_ENOMEM) {
+        return ngx_http_deepinfer_prepare_no_memory(p);
+    }
+
+    p->n_ids += n;
+
+    if (rc != DI_OK || p->n_ids > NGX_HTTP_DEEPINFER_PROMPT_MAX) {
+        ngx_http_deepinfer_prepare_too_long(p);
+        return DI_ELIMIT;
+    }
+
+    return DI_OK;
+}
+
+
+static void
+ngx_http_deepinfer_prepare_too_long(ngx_http_deepinfer_prepare_t *p)
+{
+    di_api_err_set(&p->err, 400, "invalid_request_error",
+                   "context_length_exceeded", p->api->prompt,
+                   "The prompt has more than %zu tokens.",
+                   NGX_HTTP_DEEPINFER_PROMPT_MAX);
+}
+
+
+int
+ngx_http_deepinfer_prepare_no_memory(ngx_http_deepinfer_prepare_t *p)
+{
+    di_api_err_set(&p->err, 500, "server_error", "", "",
+                   "The server is out of memory.");
+    return DI_ENOMEM;
 }
 
 
@@ -158,6 +260,8 @@ ngx_http_deepinfer_prepare_free(ngx_http_deepinfer_prepare_t *p)
 
     free(p->gathered);
     p->gathered = NULL;
+
+    di_sbuf_free(&p->answer);
 }
 
 

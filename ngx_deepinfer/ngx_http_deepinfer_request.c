@@ -221,6 +221,7 @@ ngx_http_deepinfer_body_handler(ngx_http_request_t *r)
     }
 
     ctx->prepare.pool = ctx->pool;
+    ctx->prepare.max_model_len = ngx_http_deepinfer_max_model_len(ctx->pool);
 
     if (r->request_body) {
         ctx->prepare.bufs = r->request_body->bufs;
@@ -371,6 +372,15 @@ ngx_http_deepinfer_prepared(ngx_http_deepinfer_ctx_t *ctx)
     r = ctx->request;
 
     if (ctx->prepare.err.status) {
+        ngx_http_deepinfer_run(ctx);
+        return;
+    }
+
+    if (ctx->prepare.api->open == NULL) {
+        ctx->pending = ctx->prepare.answer;
+        ngx_memzero(&ctx->prepare.answer, sizeof(di_sbuf_t));
+
+        ctx->done = 1;
         ngx_http_deepinfer_run(ctx);
         return;
     }

@@ -160,7 +160,7 @@ push @metrics, $module =~ /FIGURE\("(\w+)"/g, $module =~ /\# TYPE (\w+) /g;
 same('metrics', \@metrics, [$api =~ /^\| `(deepinfer_\w+)` \|/mg]);
 
 my $codes = text_of('tokenizer/api/*.c', 'ngx_deepinfer/*.c');
-my ($errors) = $api =~ /^## Errors\n(.*?)^## GET/ms;
+my ($errors) = $api =~ /^## Errors\n(.*?)^## \w/ms;
 for my $code ($errors =~ /`([a-z_]+)`/g) {
     next if $code =~ /^(?:param|code|null|limit_req|worker_shutdown_timeout)$/;
     ok($codes =~ /"\Q$code\E"/, "the sources have the error $code");
