@@ -60,6 +60,7 @@
 #include <stdint.h>
 
 #include "../tokenizer/di_err.h"
+#include "cast.h"
 
 typedef struct di_dev_s     di_dev_t;
 typedef struct di_buf_s     di_buf_t;
@@ -160,7 +161,85 @@ typedef struct {
     di_view_t positions;         /* i32 [n_rows]                            */
     di_view_t seq_first;         /* i32 [n_seqs + 1] first row of each      */
     di_view_t tables;            /* i32 [n_seqs][table_stride] KV block ids */
+    di_view_t slots;             /* i32 [n_seqs] slots of sequences' states;
+                                  * models that have one                    */
+    di_view_t floors;            /* i32 [n_seqs] first position that windows
+                                  * reach; likewise                         */
 } di_rows_t;
+
+/* Where one layer's records of one kind lie, in units (KV blocks, or the
+ * slots of sequences' states) of an arena. */
+typedef struct {
+    di_view_t  base;             /* unit 0                                  */
+    size_t     stride;           /* bytes from unit to unit                 */
+    size_t     at;               /* bytes in a unit to the first record     */
+    uint32_t   n;                /* records in a unit                       */
+    uint32_t   dim;              /* values of a record, a multiple of 32    */
+    di_cast_t  cast;             /* how a record's values are stored        */
+    bool       exact;            /* as float32 instead                      */
+    bool       apart;            /* all records' data, then all scales      */
+} di_cache_t;
+
+/* Rotation of the last rope_dim of a head's values, in pairs (0,1), (2,3),
+ * ...: angle = position * freqs[i]. */
+typedef struct {
+    di_view_t freqs;             /* float32 [rope_dim / 2]                  */
+    uint32_t  rope_dim;
+} di_rotation_t;
+
+/* A sub-layer's hyper-connections: m streams of k values. */
+typedef struct {
+    di_view_t fn;                /* float32 [(2 + m) m][m k]                */
+    di_view_t base;              /* float32 [(2 + m) m]                     */
+    di_view_t scale;             /* float32 [3]                             */
+    di_view_t norm;              /* float32 [k]                             */
+    uint32_t  m;                 /* at most 8                               */
+    uint32_t  k;
+    uint32_t  n_iters;           /* of Sinkhorn's normalisation             */
+    float     eps;               /* of the norms                            */
+    float     hc_eps;            /* of the normalisation                    */
+} di_hc_t;
+
+/* Values of a row's coefficients: pre [m], post [m], comb [m][m]. */
+#define DI_HC_COEFS(m) ((size_t) (2 + (m)) * (m))
+
+/* Choice of compressed entries by an indexer. */
+typedef struct {
+    di_view_t  q;                /* float32 [n_rows][n_heads dim], rotated  */
+    di_view_t  w;                /* float32 [n_rows][n_heads]               */
+    di_cache_t keys;             /* in KV blocks; queries are rounded like
+                                  * them first                              */
+    uint32_t   n_heads;
+    uint32_t   top_k;
+    uint32_t   ratio;            /* tokens of an entry                      */
+    di_view_t  selected;         /* i32 [n_rows][1 + top_k] out: how many,
+                                  * then entries in ascending order         */
+    di_view_t  candidates;       /* i32 [n_rows][1 + cand_blocks], likewise
+                                  * blocks; no buffer: not used             */
+    uint32_t   cand_blocks;
+    uint32_t   cand_size;        /* entries of a block                      */
+    bool       makes;            /* writes candidates, else keeps to them   */
+} di_index_t;
+
+/* Attention of few query heads' rows over one vector per token, which is key
+ * and value. */
+typedef struct {
+    di_view_t     q;             /* float32 [n_rows][n_heads dim], rotated  */
+    di_view_t     sinks;         /* float32 [n_heads]                       */
+    di_view_t     fresh;         /* the rows' own records, as ring has them */
+    di_cache_t    ring;          /* those of tokens before, in states       */
+    di_cache_t    kv;            /* compressed entries, in KV blocks; no
+                                  * buffer: none                            */
+    di_view_t     selected;      /* i32 [n_rows][1 + top_k], see above      */
+    uint32_t      top_k;
+    di_rotation_t rotation;      /* taken back in the result                */
+    uint32_t      n_heads;
+    uint32_t      n_groups;      /* results are one activation row each     */
+    uint32_t      window;        /* tokens that a row sees, its own one too */
+    float         scale;         /* applied to q.k                          */
+    bool          drafts;        /* rows see all rows of their sequence, and
+                                  * the window that ends before the first   */
+} di_sparse_t;
 
 typedef enum { DI_ROPE_PAIRS = 0,    /* (x0,x1), (x2,x3), ...  GGUF llama   */
                DI_ROPE_HALVES = 1 }  /* (x0,x[d/2]), ...  NeoX: qwen2       */
@@ -216,6 +295,9 @@ struct di_ops_s {
                     size_t bytes);           /* src borrowed until sync      */
     void (*copy_out)(di_stream_t *stream, void *dst, di_view_t src,
                      size_t bytes);
+    /* Between buffers of the device, not overlapping. */
+    void (*copy)(di_stream_t *stream, di_view_t dst, di_view_t src,
+                 size_t bytes);
     /* Run fn(arg, part) for part in [0, n_parts) in stream order; on the CPU
      * by the pool's threads. */
     void (*host_call)(di_stream_t *stream, void (*fn)(void *arg, size_t part),
@@ -311,6 +393,101 @@ struct di_ops_s {
     /* Copy the first n_tokens of KV block src to block dst, all layers. */
     void (*kv_copy)(di_stream_t *s, di_view_t kv, const di_kv_geom_t *geom,
                     uint32_t dst, uint32_t src, uint32_t n_tokens);
+
+    /* -- hyper-connections ----------------------------------------------
+     * Trunk t float32 [n_rows][m][k], coefficients c float32
+     * [n_rows][DI_HC_COEFS(m)], o float32 [n_rows][k].  Source: mHC,
+     * arXiv:2512.24880, in the shifted form. */
+
+    /* t[r][j] = x[r] for every stream; pre is one-hot on stream 0. */
+    void (*hc_start)(di_stream_t *s, di_view_t t, di_view_t c, di_view_t x,
+                     size_t n_rows, const di_hc_t *hc);
+
+    /* t[r][j] = post_j o[r] + sum_i comb[i][j] t[r][i]. */
+    void (*hc_post)(di_stream_t *s, di_view_t t, di_view_t c, di_view_t o,
+                    size_t n_rows, const di_hc_t *hc);
+
+    /* y[r] = act(RMS(sum_j pre_j t[r][j]) * norm), then new coefficients
+     * from the same t. */
+    void (*hc_mix)(di_stream_t *s, di_view_t y, di_view_t t, di_view_t c,
+                   size_t n_rows, const di_hc_t *hc);
+
+    /* y[i] = sum_j pre_j t[r][j], r = rows ? rows[i] : i.  float32. */
+    void (*hc_end)(di_stream_t *s, di_view_t y, di_view_t t, di_view_t c,
+                   di_view_t rows, size_t n_rows, const di_hc_t *hc);
+
+    /* y[r][at .. at + k) = mean_j t[r][j], y float32 [n_rows][width]. */
+    void (*hc_mean)(di_stream_t *s, di_view_t y, size_t width, size_t at,
+                    di_view_t t, size_t n_rows, const di_hc_t *hc);
+
+    /* y[i] = x[rows[i]], rows of `bytes`. */
+    void (*gather)(di_stream_t *s, di_view_t y, di_view_t x, di_view_t rows,
+                   size_t n_rows, size_t bytes);
+
+    /* -- look-up, Engram -------------------------------------------------- */
+
+    /* y[r] = rows ids[r][0], ids[r][1], ... of table, one after another, as
+     * float32 [n_rows][n k].  ids i32 [n_rows][n]; table rows of k values,
+     * borrowed until the launch ends (read where the mapping has them). */
+    void (*table_rows)(di_stream_t *s, di_view_t y, const di_wpart_t *table,
+                       di_view_t ids, size_t n_rows, size_t n, size_t k);
+
+    /* t[r][j] += sigmoid(gate) * kv[r][m], the gate being the signed root of
+     * t[r][j] * qk[j] . kv[r][j], normed by both lengths and sqrt(k).
+     * kv float32 [n_rows][m + 1][k], qk float32 [m][k]. */
+    void (*engram_add)(di_stream_t *s, di_view_t t, di_view_t kv,
+                       di_view_t qk, size_t n_rows, const di_hc_t *hc);
+
+    /* -- latent attention ------------------------------------------------
+     * rows->slots and rows->floors are read; sums in float32, in a fixed
+     * order. */
+
+    /* x float32 [n_rows][n_heads][dim], rotated in place. */
+    void (*rotate)(di_stream_t *s, di_view_t x, uint32_t n_heads,
+                   uint32_t dim, const di_rows_t *rows,
+                   const di_rotation_t *rotation);
+
+    /* Records of the rows' window vectors: norm by w, rotation, rounding as
+     * the ring's.  x float32 [n_rows][dim]; fresh [n_rows][record]. */
+    void (*window_make)(di_stream_t *s, di_view_t fresh, di_view_t x,
+                        di_view_t w, float eps, const di_cache_t *ring,
+                        const di_rows_t *rows, const di_rotation_t *rotation);
+    /* Copy the records of each sequence's last ring->n rows, but those below
+     * its floor, to its ring: position p to record p mod ring->n. */
+    void (*window_store)(di_stream_t *s, const di_cache_t *ring,
+                         di_view_t fresh, const di_rows_t *rows);
+
+    /* y[r] = RMS of the entry that row r completes, times w; zeros if it
+     * completes none.  With a ring of pairs in states (exact records of gate
+     * [dim] and value [dim] of a position) rows at odd positions complete
+     * one, softmax(g) . v of the last two; without it each row its own v.
+     * v, g, y float32 [n_rows][dim]. */
+    void (*compress)(di_stream_t *s, di_view_t y, di_view_t v, di_view_t g,
+                     di_view_t w, float eps, uint32_t dim,
+                     const di_cache_t *pairs, const di_rows_t *rows);
+    void (*pairs_store)(di_stream_t *s, const di_cache_t *pairs, di_view_t v,
+                        di_view_t g, const di_rows_t *rows);
+
+    /* Store the entries that rows complete in their KV blocks: norm by w (no
+     * buffer: none), rotation to the entry's first token, rounding. */
+    void (*entry_store)(di_stream_t *s, const di_cache_t *cache, di_view_t x,
+                        di_view_t w, float eps, uint32_t ratio,
+                        const di_rows_t *rows, const di_rotation_t *rotation);
+
+    /* Score every entry j that is complete before a row's next token:
+     *   sum_h w[h] max(0, q[h] . key[j])
+     * and choose the top_k best; the smaller entry where equal.  With
+     * candidates only entries of those blocks count; a maker keeps the
+     * cand_blocks with the best entry, always the last one. */
+    void (*index_select)(di_stream_t *s, const di_index_t *index,
+                         const di_rows_t *rows);
+
+    /* Softmax over the window's tokens (not below the sequence's floor), the
+     * selected entries and a sink without a value; then the rotation is taken
+     * back.  y: activation rows [n_rows][n_groups] of n_heads / n_groups
+     * times dim values. */
+    void (*sparse_attention)(di_stream_t *s, di_view_t y,
+                             const di_sparse_t *a, const di_rows_t *rows);
 };
 
 /* The CPU backend's table (never fails). */

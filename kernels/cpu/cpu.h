@@ -28,6 +28,7 @@
 
 #include "../di_kernels.h"
 #include "../wtype.h"
+#include "sparse.h"
 
 #define DI_CPU_PANEL        16   /* output columns of a weight panel        */
 #define DI_CPU_ROW_TILE     16   /* rows that one call of a kernel shares   */
@@ -325,6 +326,12 @@ struct di_cpu_op_s {
         di_cpu_route_t   route;
         di_cpu_sum_t     sum;
         di_cpu_experts_t experts;
+        di_cpu_hc_t      hc;
+        di_cpu_gather_t  gather;
+        di_cpu_table_t   table;
+        di_cpu_latent_t  latent;
+        di_cpu_index_t   index;
+        di_cpu_sparse_t  sparse;
         struct {
             float             *x;
             const di_weight_t *table;
@@ -420,6 +427,8 @@ void di_cpu_copy_in(di_stream_t *stream, di_view_t dst, const void *src,
                     size_t bytes);
 void di_cpu_copy_out(di_stream_t *stream, void *dst, di_view_t src,
                      size_t bytes);
+void di_cpu_copy(di_stream_t *stream, di_view_t dst, di_view_t src,
+                 size_t bytes);
 void di_cpu_host_call(di_stream_t *stream, void (*fn)(void *, size_t),
                       void *arg, size_t n_parts);
 int di_cpu_graph_begin(di_stream_t *stream);
@@ -467,6 +476,43 @@ void di_cpu_matmul_experts(di_stream_t *s, di_view_t out, di_view_t act,
                            size_t n_outs, size_t per_row);
 void di_cpu_sum_rows(di_stream_t *s, di_view_t y, di_view_t x, di_view_t add,
                      size_t n_rows, size_t n, size_t k);
+
+/* mhc.c, cache.c, index.c, sparse.c. */
+void di_cpu_hc_start(di_stream_t *s, di_view_t t, di_view_t c, di_view_t x,
+                     size_t n_rows, const di_hc_t *hc);
+void di_cpu_hc_post(di_stream_t *s, di_view_t t, di_view_t c, di_view_t o,
+                    size_t n_rows, const di_hc_t *hc);
+void di_cpu_hc_mix(di_stream_t *s, di_view_t y, di_view_t t, di_view_t c,
+                   size_t n_rows, const di_hc_t *hc);
+void di_cpu_hc_end(di_stream_t *s, di_view_t y, di_view_t t, di_view_t c,
+                   di_view_t rows, size_t n_rows, const di_hc_t *hc);
+void di_cpu_hc_mean(di_stream_t *s, di_view_t y, size_t width, size_t at,
+                    di_view_t t, size_t n_rows, const di_hc_t *hc);
+void di_cpu_gather(di_stream_t *s, di_view_t y, di_view_t x, di_view_t rows,
+                   size_t n_rows, size_t bytes);
+void di_cpu_table_rows(di_stream_t *s, di_view_t y, const di_wpart_t *table,
+                       di_view_t ids, size_t n_rows, size_t n, size_t k);
+void di_cpu_engram_add(di_stream_t *s, di_view_t t, di_view_t kv, di_view_t qk,
+                       size_t n_rows, const di_hc_t *hc);
+void di_cpu_rotate(di_stream_t *s, di_view_t x, uint32_t n_heads, uint32_t dim,
+                   const di_rows_t *rows, const di_rotation_t *rotation);
+void di_cpu_window_make(di_stream_t *s, di_view_t fresh, di_view_t x,
+                        di_view_t w, float eps, const di_cache_t *ring,
+                        const di_rows_t *rows, const di_rotation_t *rotation);
+void di_cpu_window_store(di_stream_t *s, const di_cache_t *ring,
+                         di_view_t fresh, const di_rows_t *rows);
+void di_cpu_compress(di_stream_t *s, di_view_t y, di_view_t v, di_view_t g,
+                     di_view_t w, float eps, uint32_t dim,
+                     const di_cache_t *pairs, const di_rows_t *rows);
+void di_cpu_pairs_store(di_stream_t *s, const di_cache_t *pairs, di_view_t v,
+                        di_view_t g, const di_rows_t *rows);
+void di_cpu_entry_store(di_stream_t *s, const di_cache_t *cache, di_view_t x,
+                        di_view_t w, float eps, uint32_t ratio,
+                        const di_rows_t *rows, const di_rotation_t *rotation);
+void di_cpu_index_select(di_stream_t *s, const di_index_t *index,
+                         const di_rows_t *rows);
+void di_cpu_sparse_attention(di_stream_t *s, di_view_t y, const di_sparse_t *a,
+                             const di_rows_t *rows);
 
 /* For an operator's launch: where a view lies (NULL: nowhere), and n rows of
  * k values cut into parts of op->step rows. */

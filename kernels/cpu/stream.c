@@ -190,7 +190,7 @@ copy_run(const di_cpu_op_t *op, size_t part, di_cpu_worker_t *worker)
 }
 
 static void
-copy(di_stream_t *stream, void *dst, const void *src, size_t bytes)
+launch_copy(di_stream_t *stream, void *dst, const void *src, size_t bytes)
 {
     di_cpu_op_t op = { .run = copy_run, .n_parts = 1 };
 
@@ -204,13 +204,20 @@ void
 di_cpu_copy_in(di_stream_t *stream, di_view_t dst, const void *src,
                size_t bytes)
 {
-    copy(stream, (uint8_t *) dst.buf->data + dst.offset, src, bytes);
+    launch_copy(stream, (uint8_t *) dst.buf->data + dst.offset, src, bytes);
 }
 
 void
 di_cpu_copy_out(di_stream_t *stream, void *dst, di_view_t src, size_t bytes)
 {
-    copy(stream, dst, (uint8_t *) src.buf->data + src.offset, bytes);
+    launch_copy(stream, dst, (uint8_t *) src.buf->data + src.offset, bytes);
+}
+
+void
+di_cpu_copy(di_stream_t *stream, di_view_t dst, di_view_t src, size_t bytes)
+{
+    launch_copy(stream, (uint8_t *) dst.buf->data + dst.offset,
+                (uint8_t *) src.buf->data + src.offset, bytes);
 }
 
 /* A call may have more parts than an op: each takes every n-th. */

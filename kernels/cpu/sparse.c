@@ -1,0 +1,154 @@
+/*
+ * sparse.c - latent attention over a window and selected entries.
+ *
+ * An item is one row and one group of heads: it reads the row's keys once
+ * into scratch, as float32, and each head of the group goes over them.  The
+ * order of keys is fixed (window by position, then entries ascending), and a
+ * head's sums take no others' part, so bits depend on the row alone.  The
+ * group is also a row of the product that follows, so its activations are
+ * converted here.
+ */
+
+#include "cpu.h"
+#include "ref.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+/* The window of a row: ring positions [first, own), then fresh rows. */
+typedef struct {
+    size_t  seq;
+    int32_t first;               /* first position in the window            */
+    int32_t own;                 /* first position of the sequence's rows   */
+    size_t  fresh;               /* first of its rows in the window         */
+    size_t  fresh_end;
+} window_t;
+
+static window_t
+window_of(const di_cpu_sparse_t *a, size_t row)
+{
+    window_t w = { .seq = di_cpu_seq_of(&a->rows, row) };
+    size_t   first_row = (size_t) a->rows.seq_first[w.seq];
+    int32_t  p = a->rows.positions[row], floor = a->rows.floors[w.seq];
+
+    w.own = a->rows.positions[first_row];
+    w.first = (a->drafts ? w.own : p + 1) - (int32_t) a->window;
+    if (w.first < floor)
+        w.first = floor;
+    if (w.first < 0)
+        w.first = 0;
+    w.fresh = first_row;
+    if (w.first > w.own)
+        w.fresh += (size_t) (w.first - w.own);
+    w.fresh_end = a->drafts ? (size_t) a->rows.seq_first[w.seq + 1]
+                            : row + 1;
+    return w;
+}
+
+/* All keys of a row, one after another; returns how many. */
+static size_t
+gather_keys(const di_cpu_sparse_t *a, size_t row, float *keys)
+{
+    const size_t    dim = a->ring.dim;
+    const window_t  w = window_of(a, row);
+    di_cpu_cache_t  fresh = a->ring;
+    const int32_t  *sel = a->selected, *table;
+    size_t          n = 0;
+
+    for (int32_t p = w.first; p < w.own; p++, n++)
+        di_cpu_cache_get(&a->ring, a->rows.slots[w.seq],
+                         (size_t) p % a->ring.n, keys + n * dim);
+    fresh.data = (uint8_t *) (uintptr_t) a->fresh;
+    for (size_t r = w.fresh; r < w.fresh_end; r++, n++)
+        di_cpu_cache_get(&fresh, 0, r, keys + n * dim);
+
+    if (a->kv.data == NULL)
+        return n;
+    sel += row * (1 + a->top_k);
+    table = a->rows.tables + w.seq * a->rows.table_stride;
+    for (int32_t i = 1; i <= sel[0]; i++, n++)
+        di_cpu_cache_get(&a->kv, table[(size_t) sel[i] / a->kv.n],
+                         (size_t) sel[i] % a->kv.n, keys + n * dim);
+    return n;
+}
+
+/* One head: out = sum_i e^(q.k_i) k_i / (sum_i e^(q.k_i) + e^sink). */
+static void
+attend(const float *q, const float *keys, size_t n, size_t dim, float scale,
+       float sink, float *weight, float *out)
+{
+    float top = sink, sum;
+
+    for (size_t i = 0; i < n; i++) {
+        weight[i] = di_cpu_dot(q, keys + i * dim, dim) * scale;
+        top = fmaxf(top, weight[i]);
+    }
+    sum = expf(sink - top);
+    for (size_t i = 0; i < n; i++) {
+        weight[i] = expf(weight[i] - top);
+        sum += weight[i];
+    }
+    memset(out, 0, dim * sizeof(float));
+    for (size_t i = 0; i < n; i++) {
+        float        part = weight[i] / sum;
+        const float *k = keys + i * dim;
+
+        for (size_t d = 0; d < dim; d++)
+            out[d] += part * k[d];
+    }
+}
+
+/* Keys of a row at most. */
+static size_t
+keys_max(const di_cpu_sparse_t *a)
+{
+    return a->window + a->ring.n + a->top_k;
+}
+
+static void
+sparse_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
+{
+    const di_cpu_sparse_t *a = &op->u.sparse;
+    const size_t dim = a->ring.dim, heads = a->n_heads / a->n_groups;
+    const size_t n_max = keys_max(a);
+
+    for (; i < a->rows.n_rows * a->n_groups; i += op->n_parts) {
+        size_t row = i / a->n_groups, h0 = i % a->n_groups * heads, n;
+        float *keys = worker->scratch, *weight = keys + n_max * dim;
+        float *out = weight + n_max;
+
+        n = gather_keys(a, row, keys);
+        for (size_t h = 0; h < heads; h++) {
+            attend(a->q + (row * a->n_heads + h0 + h) * dim, keys, n, dim,
+                   a->scale, a->sinks[h0 + h], weight, out + h * dim);
+            di_cpu_turn(&a->rotation, out + h * dim, dim,
+                        a->rows.positions[row], true);
+        }
+        di_ref_act(op->dev->kern->arith, out, heads * dim,
+                   a->y + i * a->y_stride);
+    }
+}
+
+void
+di_cpu_sparse_attention(di_stream_t *s, di_view_t y, const di_sparse_t *x,
+                        const di_rows_t *rows)
+{
+    size_t      wide = (size_t) x->n_heads / x->n_groups * x->ring.dim;
+    size_t      n = (size_t) rows->n_rows * x->n_groups;
+    di_cpu_op_t op = { .run = sparse_run };
+
+    op.n_parts = n < DI_CPU_PARTS_MAX ? n : DI_CPU_PARTS_MAX;
+    op.u.sparse = (di_cpu_sparse_t) {
+        .ring = di_cpu_cache(&x->ring), .kv = di_cpu_cache(&x->kv),
+        .rows = di_cpu_rows(rows), .rotation = di_cpu_rotation(&x->rotation),
+        .y = di_cpu_at(y), .q = di_cpu_at(x->q),
+        .y_stride = di_cpu_stream_dev(s)->kern->act_bytes(wide),
+        .sinks = di_cpu_at(x->sinks), .fresh = di_cpu_at(x->fresh),
+        .selected = di_cpu_at(x->selected), .top_k = x->top_k,
+        .n_heads = x->n_heads, .n_groups = x->n_groups,
+        .window = x->window, .scale = x->scale, .drafts = x->drafts };
+    assert((keys_max(&op.u.sparse) * (x->ring.dim + 1) + wide)
+           * sizeof(float) <= DI_CPU_SCRATCH);
+    di_cpu_launch(s, &op);
+}
