@@ -1,0 +1,287 @@
+/*
+ * v41_conf.c - config.json, the list of tensors and Engram's numbers, held
+ * against the released checkpoint's published figures and the goldens.
+ */
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "engine/model/di_safetensors.h"
+#include "engine/model/v41_cache.h"
+#include "engine/model/v41_conf.h"
+#include "engine/model/v41_engram.h"
+#include "tokenizer/vocab/di_compress.h"
+
+static char *
+read_file(const char *dir, const char *name, size_t *len)
+{
+    di_err_t err = { 0 };
+    char    *text = NULL;
+
+    if (di_st_read_file(dir, name, 1u << 24, &text, len, &err) != DI_OK)
+        printf("%s/%s: %s\n", dir, name, err.text);
+    return text;
+}
+
+static void
+parse_file(const char *dir, const char *name, di_v41_conf_t *c)
+{
+    di_err_t err = { 0 };
+    size_t   len;
+    char    *text = read_file(dir, name, &len);
+
+    CHECK(text != NULL);
+    if (text == NULL)
+        exit(1);
+    CHECK_EQ_INT(di_v41_conf_parse(text, len, c, &err), DI_OK);
+    CHECK_EQ_STR(err.text, "");
+    free(text);
+}
+
+/* --------------------------------------------------------------- tensors -- */
+
+typedef struct {
+    const di_v41_conf_t *c;
+    uint64_t             n;
+    uint64_t             bytes;
+} sum_t;
+
+static int
+add_up(void *arg, const di_v41_tensor_t *t)
+{
+    sum_t *s = arg;
+
+    s->n += 1 + (di_v41_scale_bytes(s->c, t) > 0);
+    s->bytes += di_v41_tensor_bytes(s->c, t) + di_v41_scale_bytes(s->c, t);
+    return DI_OK;
+}
+
+static void
+test_flash(const di_v41_conf_t *c)
+{
+    di_v41_engram_t e[DI_V41_ENGRAM_MAX];
+    di_v41_layout_t layout;
+    sum_t           sum = { c, 0, 0 };
+
+    CHECK_EQ_INT(di_v41_tensors(c, add_up, &sum), DI_OK);
+    CHECK_EQ_INT(sum.n, 96085);
+    CHECK_EQ_INT(sum.bytes, 510286023000);
+    CHECK_EQ_INT(c->first_consumer, 20);
+    CHECK_EQ_INT(c->kv_source[19], 14);
+    CHECK_EQ_INT(c->index_source[27], 24);
+    CHECK_EQ_INT(c->kv_source[1], DI_V41_NO_LAYER);
+
+    di_v41_layout(c, false, &layout);
+    CHECK_EQ_INT(layout.token_bytes, 890);
+    CHECK_EQ_INT(layout.block_bytes, 114048);
+    CHECK_EQ_INT(layout.ring_bytes, 3042336);
+    CHECK_EQ_INT(layout.pair_bytes, 86016);
+    CHECK_EQ_INT(layout.kept_bytes, 1415040);
+    CHECK_EQ_INT(layout.slot_bytes % 1056, 0);
+
+    di_v41_engram_primes(c, e);
+    CHECK_EQ_INT(e[0].n_rows, 384006168);
+    CHECK_EQ_INT(e[1].n_rows, 384016682);
+    CHECK_EQ_INT(e[0].prime[0], 16000057);
+    CHECK_EQ_INT(e[0].prime[1], 16000079);
+    di_v41_engram_multipliers(c, 99092, e);
+    CHECK_EQ_INT(e[0].multiplier[0], 76632096046245);
+    CHECK_EQ_INT(e[0].multiplier[3], 73987337458391);
+    CHECK_EQ_INT(e[1].multiplier[0], 67716810739261);
+    CHECK_EQ_INT(e[1].multiplier[2], 30921347202721);
+}
+
+/* ---------------------------------------------------------------- Engram -- */
+
+static void
+check_tables(const di_v41_conf_t *c, const di_v41_engram_t *e, json_t *golden)
+{
+    for (uint32_t i = 0; i < c->n_engrams; i++) {
+        char    key[16];
+        json_t *m, *p;
+
+        (void) snprintf(key, sizeof(key), "%u", c->engram_layer[i]);
+        m = json_object_get(json_object_get(golden, "multipliers"), key);
+        p = json_object_get(json_object_get(golden, "primes"), key);
+        for (uint32_t r = 0; r < c->engram_ngram; r++)
+            CHECK_EQ_INT(e[i].multiplier[r],
+                         json_integer_value(json_array_get(m, r)));
+        for (uint32_t r = 0; r + 1 < c->engram_ngram; r++) {
+            for (uint32_t k = 0; k < c->engram_heads; k++)
+                CHECK_EQ_INT(e[i].prime[r * c->engram_heads + k],
+                             json_integer_value(json_array_get(
+                                 json_array_get(p, r), k)));
+        }
+    }
+}
+
+static void
+check_rows(const di_v41_conf_t *c, const di_v41_engram_t *e,
+           const int32_t *map, json_t *prompts, json_t *golden)
+{
+    uint32_t    n = (c->engram_ngram - 1) * c->engram_heads;
+    const char *name;
+    json_t     *by_layer;
+
+    json_object_foreach(json_object_get(golden, "rows"), name, by_layer) {
+        json_t *ids = json_object_get(json_object_get(prompts, name), "ids");
+
+        for (uint32_t i = 0; i < c->n_engrams; i++) {
+            char    key[16];
+            json_t *rows;
+
+            (void) snprintf(key, sizeof(key), "%u", c->engram_layer[i]);
+            rows = json_object_get(by_layer, key);
+            for (size_t t = 0; t < json_array_size(rows); t++) {
+                int32_t back[DI_V41_NGRAM_MAX];
+                int64_t found[64];
+
+                for (uint32_t r = 0; r < c->engram_ngram; r++)
+                    back[r] = r > t ? map[c->engram_pad]
+                        : map[json_integer_value(json_array_get(ids, t - r))];
+                di_v41_engram_rows(c, &e[i], back, map[c->engram_pad], found);
+                for (uint32_t k = 0; k < n; k++)
+                    CHECK_EQ_INT(found[k], json_integer_value(json_array_get(
+                                     json_array_get(rows, t), k)));
+            }
+        }
+    }
+}
+
+static void
+test_engram(const di_v41_conf_t *c, const char *dir)
+{
+    json_t         *golden, *prompts;
+    di_v41_engram_t e[DI_V41_ENGRAM_MAX];
+    di_vocab_t     *vocab = NULL;
+    di_err_t        err = { 0 };
+    char            path[256], *text;
+    size_t          len;
+    int32_t        *map;
+    uint32_t        n, n_ids;
+    int64_t         sum = 0;
+
+    (void) snprintf(path, sizeof(path), "%s/golden/engram.json", dir);
+    golden = json_load_file(path, 0, NULL);
+    (void) snprintf(path, sizeof(path), "%s/golden/prompts.json", dir);
+    prompts = json_load_file(path, 0, NULL);
+    CHECK(golden != NULL && prompts != NULL);
+    text = read_file(dir, "tokenizer.json", &len);
+    CHECK_EQ_INT(di_vocab_open_hf(text, len, &vocab, &err), DI_OK);
+    CHECK_EQ_STR(err.text, "");
+    free(text);
+    if (vocab == NULL)
+        return;
+
+    n = di_vocab_size(vocab);
+    map = malloc(n * sizeof(*map));
+    CHECK_EQ_INT(di_vocab_compress(vocab, map, &n_ids), DI_OK);
+    CHECK_EQ_INT(n_ids, json_integer_value(
+                     json_object_get(golden, "compressed_vocab_size")));
+    for (uint32_t i = 0; i < n; i++) {
+        sum += (i + 1) * (int64_t) map[i];
+        if (i < 400)
+            CHECK_EQ_INT(map[i], json_integer_value(json_array_get(
+                             json_object_get(golden, "table_head"), i)));
+    }
+    CHECK_EQ_INT(sum % (1LL << 61), json_integer_value(
+                     json_object_get(golden, "table_checksum")));
+
+    di_v41_engram_primes(c, e);
+    di_v41_engram_multipliers(c, n_ids, e);
+    check_tables(c, e, golden);
+    check_rows(c, e, map, prompts, golden);
+    free(map);
+    di_vocab_close(vocab);
+    json_decref(golden);
+    json_decref(prompts);
+}
+
+/* --------------------------------------------------------------- refusals -- */
+
+/* Each line replaces a piece of tiny-v41's config.json; the error must name
+ * what is wrong. */
+static const struct {
+    const char *old;
+    const char *new;
+    const char *text;            /* part of the error                       */
+} wrong[] = {
+    { "\"deepseek_v41\",", "\"deepseek_v4\",", "model_type" },
+    { "DeepseekV41ForCausalLM", "DeepseekV4ForCausalLM", "architectures" },
+    { "\"ue8m0\"", "\"float\"", "scale_fmt" },
+    { "\"fp4\"", "\"fp8\"", "expert_dtype" },
+    { "\"silu\"", "\"gelu\"", "hidden_act" },
+    { "\"sqrtsoftplus\"", "\"sigmoid\"", "scoring_func" },
+    { "\"num_key_value_heads\": 1", "\"num_key_value_heads\": 2",
+      "num_key_value_heads is 2" },
+    { "\"o_groups\": 2", "\"o_groups\": 3", "o_groups" },
+    { "\"hidden_size\": 96", "\"hidden_size\": 97", "no multiple" },
+    { "\"hidden_size\": 96", "\"hidden_size\": \"96\"", "not an integer" },
+    { "\"rms_norm_eps\"", "\"rms_norm_epsilon\"", "rms_norm_eps is missing" },
+    { "\"candidate_block_size\": 8", "\"candidate_block_size\": 9",
+      "candidate_block_size" },
+    { "\"candidate_topk_blocks\": 16", "\"candidate_topk_blocks\": 4",
+      "candidate_topk_blocks" },
+    { "\"num_experts_per_tok\": 3", "\"num_experts_per_tok\": 17",
+      "num_experts_per_tok" },
+    { "\"num_nextn_predict_layers\": 2", "\"num_nextn_predict_layers\": 1",
+      "compress_ratios" },
+    { "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true",
+      "tie_word_embeddings" },
+    { "{", "[", "config.json" },
+};
+
+static void
+test_wrong(void)
+{
+    size_t len;
+    char  *text = read_file("t/data/tiny-v41-fp8", "config.json", &len);
+
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        char          changed[8192];
+        const char   *at = strstr(text, wrong[i].old);
+        di_v41_conf_t c;
+        di_err_t      err = { 0 };
+        int           n;
+
+        CHECK(at != NULL);
+        if (at == NULL) {
+            printf("%s\n", wrong[i].old);
+            continue;
+        }
+        n = snprintf(changed, sizeof(changed), "%.*s%s%s",
+                     (int) (at - text), text, wrong[i].new,
+                     at + strlen(wrong[i].old));
+        CHECK(di_v41_conf_parse(changed, (size_t) n, &c, &err) != DI_OK);
+        if (strstr(err.text, wrong[i].text) == NULL)
+            CHECK_EQ_STR(err.text, wrong[i].text);
+    }
+
+    /* Any beginning of the file is refused. */
+    for (size_t n = 0; n + 2 < len; n += 7) {
+        di_v41_conf_t c;
+        di_err_t      err = { 0 };
+
+        CHECK(di_v41_conf_parse(text, n, &c, &err) != DI_OK);
+        CHECK(err.text[0] != '\0');
+    }
+    free(text);
+}
+
+int
+main(void)
+{
+    di_v41_conf_t c;
+
+    parse_file("t/data", "v41-flash-config.json", &c);
+    test_flash(&c);
+    parse_file("t/data/tiny-v41", "config.json", &c);
+    CHECK(!c.quantised);
+    test_engram(&c, "t/data/tiny-v41");
+    parse_file("t/data/tiny-v41-fp8", "config.json", &c);
+    CHECK(c.quantised);
+    test_wrong();
+    return check_done("v41_conf");
+}
