@@ -28,14 +28,21 @@ typedef struct {
     di_view_t out_rows;          /* i32 [n_out] rows whose logits are wanted*/
     uint32_t  n_out;
     di_view_t logits;            /* float32 [n_out][vocab]                  */
+    const di_model_seq_t *const *seqs;   /* [rows.n_seqs] in order of rows  */
 } di_step_t;
 
 typedef struct {
-    const char *arch;            /* general.architecture                    */
+    const char *arch;            /* general.architecture, or model_type     */
 
     /* Fill m->info, m->geom and m->state from the file.  On an error state
-     * is freed by close(). */
+     * is freed by close().  NULL: the family is no GGUF file's. */
     int (*read)(di_model_t *m, di_load_t *load);
+    /* The same from a directory; NULL: the family is no directory's. */
+    int (*read_dir)(di_model_t *m, const char *dir, di_err_t *err);
+
+    /* Copy the first n_tokens of a KV block. */
+    void (*kv_copy)(di_model_t *m, uint32_t dst, uint32_t src,
+                    uint32_t n_tokens);
 
     /* Open weights and scratch on m->dev; adds to info.params,
      * .weights_bytes, .memory_bytes and .step_bytes. */
@@ -54,7 +61,8 @@ struct di_model_s {
     const di_family_t   *family;
     void                *state;  /* the family's own                        */
 
-    di_gguf_t           *gguf;   /* weights may point into its mapping      */
+    di_gguf_t           *gguf;   /* weights may point into its mapping;
+                                  * NULL: the model is a directory          */
     const di_ops_t      *ops;
     di_dev_t            *dev;
     const di_dev_info_t *dev_info;
@@ -62,6 +70,7 @@ struct di_model_s {
 
     di_kv_geom_t         geom;
     di_buf_t            *kv;     /* kv_blocks + 1 blocks; block 0 is unused */
+    di_buf_t            *states; /* n_states + 1 slots, likewise; or NULL   */
 
     di_buf_t            *inputs; /* ids, positions, ... of a step           */
     uint8_t             *inputs_host;   /* its mapping, or staging memory   */
@@ -76,11 +85,13 @@ struct di_model_s {
     di_buf_t            *logits;        /* float32 [max_logits][vocab]      */
     float               *logits_host;   /* its mapping, or staging memory   */
 
+    const di_model_seq_t **placed;      /* [max_seqs] in order of rows      */
     bool                 launched;      /* a step was not waited for yet    */
 };
 
 extern const di_family_t di_family_llama;
 extern const di_family_t di_family_qwen2;
+extern const di_family_t di_family_deepseek_v41;
 
 /* n values of a tensor, as float32. */
 void di_family_floats(const di_gguf_tensor_t *t, size_t n, float *dst);
@@ -88,6 +99,11 @@ void di_family_floats(const di_gguf_tensor_t *t, size_t n, float *dst);
 /* Copy host memory to a device buffer and wait for it (opening only). */
 int di_family_put(di_model_t *m, di_view_t dst, const void *src,
                   size_t bytes, di_err_t *err);
+
+/* The host's address of a buffer: its mapping, or staging memory (zeroed);
+ * NULL: no memory.  Give it back with di_family_host_free(). */
+void *di_family_host(di_model_t *m, di_buf_t *buf, size_t bytes);
+void di_family_host_free(di_model_t *m, di_buf_t *buf, void *host);
 
 /* Round up to the alignment of views. */
 static inline size_t

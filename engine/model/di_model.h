@@ -17,7 +17,10 @@
 #include "../../kernels/di_kernels.h"
 #include "../../tokenizer/di_err.h"
 
-#define DI_KV_BLOCK_TOKENS 16
+/* Tokens of a KV block where a model has no reason for another number; at
+ * most so many. */
+#define DI_KV_BLOCK_TOKENS     16
+#define DI_KV_BLOCK_TOKENS_MAX 128
 
 typedef struct {
     di_arith_t  arith;           /* DI_ARITH_F32: --exact                   */
@@ -27,6 +30,8 @@ typedef struct {
     uint32_t    max_model_len;   /* 0 = the model's own                     */
     uint32_t    max_rows;        /* rows of one step (token budget)         */
     uint32_t    max_seqs;        /* sequences in one step                   */
+    uint32_t    n_states;        /* slots of sequences' states to have,
+                                  * where a model needs them; 0 = max_seqs  */
     uint64_t    kv_bytes;        /* KV arena; 0 = just max_model_len tokens */
     void      (*progress)(void *arg, const char *what, double part);
     void       *progress_arg;    /* progress may be NULL                    */
@@ -34,9 +39,9 @@ typedef struct {
 
 typedef struct {
     char     name[96];           /* general.name, or the file's base name   */
-    char     family[32];         /* "llama"                                 */
+    char     family[32];         /* "llama", "deepseek_v41"                 */
     char     arith[32];          /* of the device; in the KV's keys         */
-    uint8_t  fingerprint[16];    /* di_gguf_fingerprint()                   */
+    uint8_t  fingerprint[16];    /* of the file or directory                */
     uint32_t vocab;
     uint32_t n_layers;
     uint32_t dim;
@@ -54,14 +59,25 @@ typedef struct {
     uint64_t memory_bytes;       /* as repacked, all of them                */
     uint64_t step_bytes;         /* activations and logits of one step      */
     uint64_t kv_block_bytes;
+    uint64_t kv_token_bytes;     /* of it, per token, without padding       */
     uint32_t kv_blocks;          /* ids 1 .. kv_blocks; 0 means none        */
+    uint32_t block_tokens;       /* tokens of a KV block                    */
+
+    /* Models whose sequences have a state besides their KV blocks. */
+    uint32_t n_states;           /* slots 1 .. n_states; 0: no state        */
+    uint64_t state_bytes;        /* of a slot                               */
+    uint32_t lookback;           /* tokens before a step's that are read    */
+    uint32_t backtrack;          /* computed tokens that may be taken back  */
+    uint32_t window;             /* tokens whose computation restores a
+                                  * state's windows                         */
 } di_model_info_t;
 
 typedef struct di_model_s di_model_t;
 
-/* Open a GGUF file.  DI_EIO, DI_EFORMAT (tensor and offset named),
- * DI_EUNSUPPORTED (architecture, tensor type), DI_ENOMEM, DI_ELIMIT (KV
- * memory holds less than one sequence of max_model_len). */
+/* Open a GGUF file, or a Hugging Face directory.  DI_EIO, DI_EFORMAT (file,
+ * tensor and offset named), DI_EUNSUPPORTED (architecture, tensor type),
+ * DI_ENOMEM, DI_ELIMIT (KV memory holds less than one sequence of
+ * max_model_len). */
 int di_model_open(const char *path, const di_model_conf_t *conf,
                   di_model_t **model, di_err_t *err);
 void di_model_close(di_model_t *model);
@@ -69,13 +85,24 @@ const di_model_info_t *di_model_info(const di_model_t *model);
 
 /* One sequence's part of a step: n_rows new tokens at positions
  * [pos, pos + n_rows), whose KV blocks (all of 0 .. pos+n_rows-1) are in
- * blocks.  Logits are wanted for the last n_logits of the rows. */
+ * blocks.  Logits are wanted for the last n_logits of the rows.
+ *
+ * A model with states reads and writes the sequence's slot.  Rows may take
+ * back up to info.backtrack of those computed before: pos is then smaller
+ * than it was.  keep_from and floor are the bounded replay of a long prompt:
+ * rows before keep_from end where the model's second half begins, unless
+ * their logits are wanted, and no window reaches below floor, nor in the
+ * second half below keep_from. */
 typedef struct {
-    const int32_t  *tokens;      /* [n_rows]                                */
-    const uint32_t *blocks;      /* [ceil((pos + n_rows) / 16)]             */
+    const int32_t  *tokens;      /* [n_rows], behind min(pos, info.lookback)
+                                  * that came before                        */
+    const uint32_t *blocks;      /* [ceil((pos + n_rows) / block_tokens)]   */
     uint32_t        n_rows;
     uint32_t        pos;
     uint32_t        n_logits;    /* 0 .. n_rows                             */
+    uint32_t        slot;        /* 1 .. info.n_states, or 0 without states */
+    uint32_t        keep_from;   /* 0: all rows go through                  */
+    uint32_t        floor;       /* 0: all windows are whole                */
 } di_model_seq_t;
 
 /* Launch a forward pass; returns before it is computed.  Arrays are copied.
@@ -98,8 +125,9 @@ int di_model_wait(di_model_t *model, const float **logits);
 const float *di_model_logits(const di_model_t *model);
 
 /* Copy the first n_tokens of a KV block (all layers): a launch like a step,
- * in order with them. */
+ * in order with them; and a state slot. */
 void di_model_kv_copy(di_model_t *model, uint32_t dst, uint32_t src,
                       uint32_t n_tokens);
+void di_model_state_copy(di_model_t *model, uint32_t dst, uint32_t src);
 
 #endif

@@ -219,6 +219,7 @@ read_hparams(di_model_t *m, di_load_t *l, llama_t *s)
 
     s->q_dim = info->n_heads * info->head_dim;
     s->kv_dim = info->n_kv_heads * info->head_dim;
+    info->block_tokens = DI_KV_BLOCK_TOKENS;
     m->geom = (di_kv_geom_t) {
         .n_layers = info->n_layers,
         .n_kv_heads = info->n_kv_heads,
@@ -652,9 +653,18 @@ llama_forward(di_model_t *m, const di_step_t *step)
                    step->n_out);
 }
 
+static void
+llama_kv_copy(di_model_t *m, uint32_t dst, uint32_t src, uint32_t n_tokens)
+{
+    const di_view_t kv = { m->kv, 0 };
+
+    m->ops->kv_copy(m->stream, kv, &m->geom, dst, src, n_tokens);
+}
+
 const di_family_t di_family_llama = {
     .arch = "llama",
     .read = llama_read,
+    .kv_copy = llama_kv_copy,
     .upload = llama_upload,
     .forward = llama_forward,
     .close = llama_close,
@@ -663,6 +673,7 @@ const di_family_t di_family_llama = {
 const di_family_t di_family_qwen2 = {
     .arch = "qwen2",
     .read = llama_read,
+    .kv_copy = llama_kv_copy,
     .upload = llama_upload,
     .forward = llama_forward,
     .close = llama_close,

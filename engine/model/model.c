@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "di_family.h"
 
@@ -36,7 +37,7 @@
 #define SPIN_US 20
 
 static const di_family_t *const families[] = {
-    &di_family_llama, &di_family_qwen2,
+    &di_family_llama, &di_family_qwen2, &di_family_deepseek_v41,
 };
 
 #define N_FAMILIES (sizeof(families) / sizeof(families[0]))
@@ -69,7 +70,8 @@ static int
 find_family(di_model_t *m, const di_load_t *load, di_err_t *err)
 {
     for (size_t i = 0; i < N_FAMILIES; i++) {
-        if (strcmp(load->arch, families[i]->arch) == 0) {
+        if (families[i]->read != NULL
+            && strcmp(load->arch, families[i]->arch) == 0) {
             m->family = families[i];
             return DI_OK;
         }
@@ -78,17 +80,30 @@ find_family(di_model_t *m, const di_load_t *load, di_err_t *err)
                       "architecture %s is not supported", load->arch);
 }
 
-/* general.name, or the file's base name; printable, cut to fit. */
+/* The last part of a path; a directory's may end in a slash. */
+static di_str_t
+base_name(const char *path)
+{
+    size_t len = strlen(path), at;
+
+    while (len > 1 && path[len - 1] == '/')
+        len--;
+    for (at = len; at > 0 && path[at - 1] != '/'; )
+        at--;
+    return (di_str_t) { path + at, len - at };
+}
+
+/* general.name, or the path's base name; printable, cut to fit. */
 static void
 set_name(di_model_t *m, const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    const char *base = slash != NULL ? slash + 1 : path;
-    di_str_t    name;
-    size_t      len;
+    di_str_t name;
+    size_t   len;
 
-    if (di_gguf_str(m->gguf, "general.name", &name) != DI_OK || name.len == 0)
-        name = (di_str_t) { base, strlen(base) };
+    if (m->gguf == NULL
+        || di_gguf_str(m->gguf, "general.name", &name) != DI_OK
+        || name.len == 0)
+        name = base_name(path);
 
     len = name.len < sizeof(m->info.name) ? name.len
                                           : sizeof(m->info.name) - 1;
@@ -148,6 +163,30 @@ read_file(di_model_t *m, const char *path, di_err_t *err)
     return rc;
 }
 
+/* The only family of directories says itself what it does not take. */
+static int
+read_dir(di_model_t *m, const char *path, di_err_t *err)
+{
+    int rc;
+
+    m->family = &di_family_deepseek_v41;
+    rc = m->family->read_dir(m, path, err);
+    if (rc == DI_OK) {
+        (void) snprintf(m->info.family, sizeof(m->info.family), "%s",
+                        m->family->arch);
+        set_name(m, path);
+    }
+    return rc;
+}
+
+static bool
+is_dir(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 static int
 open_device(di_model_t *m, di_err_t *err)
 {
@@ -195,6 +234,9 @@ set_limits(di_model_t *m, di_err_t *err)
                           "model length %u exceeds the model's own %u",
                           c->max_model_len, m->info.context_length);
 
+    if (m->info.state_bytes > 0)
+        m->info.n_states = c->n_states > c->max_seqs ? c->n_states
+                                                     : c->max_seqs;
     m->info.max_model_len = c->max_model_len;
     m->info.max_logits = c->max_seqs > LOGITS_MIN ? c->max_seqs : LOGITS_MIN;
     if (m->info.max_logits > c->max_rows)
@@ -203,13 +245,29 @@ set_limits(di_model_t *m, di_err_t *err)
 }
 
 static int
+open_states(di_model_t *m, di_err_t *err)
+{
+    uint64_t bytes = (m->info.n_states + 1ull) * m->info.state_bytes;
+
+    if (m->info.n_states == 0
+        || m->ops->buf_alloc(m->dev, bytes, &m->states) == DI_OK)
+        return DI_OK;
+    return di_err_set(err, DI_ENOMEM, 0, "no memory for %llu MiB of "
+                      "sequences' states", (unsigned long long) bytes >> 20);
+}
+
+static int
 open_kv(di_model_t *m, di_err_t *err)
 {
-    uint64_t need = (m->conf.max_model_len + DI_KV_BLOCK_TOKENS - 1)
-                    / DI_KV_BLOCK_TOKENS;
-    uint64_t block, n;
+    const uint32_t tokens = m->info.block_tokens;
+    uint64_t       need = (m->conf.max_model_len + tokens - 1) / tokens;
+    uint64_t       block, n;
 
-    block = m->ops->kv_block_bytes(m->dev, &m->geom);
+    if (m->info.kv_block_bytes == 0) {
+        m->info.kv_block_bytes = m->ops->kv_block_bytes(m->dev, &m->geom);
+        m->info.kv_token_bytes = m->info.kv_block_bytes / tokens;
+    }
+    block = m->info.kv_block_bytes;
     n = m->conf.kv_bytes == 0 ? need : m->conf.kv_bytes / block;
     if (n < need)
         return di_err_set(err, DI_ELIMIT, 0,
@@ -217,35 +275,40 @@ open_kv(di_model_t *m, di_err_t *err)
                           "than the model length %u: give more or lower the "
                           "length",
                           (unsigned long long) (m->conf.kv_bytes >> 20),
-                          (unsigned long long) n * DI_KV_BLOCK_TOKENS,
+                          (unsigned long long) n * tokens,
                           m->conf.max_model_len);
     if (n >= INT32_MAX)
         n = INT32_MAX - 1;       /* block ids are int32 in device tables    */
 
-    m->info.kv_block_bytes = block;
     m->info.kv_blocks = (uint32_t) n;
     if (m->ops->buf_alloc(m->dev, (n + 1) * block, &m->kv) != DI_OK)
         return di_err_set(err, DI_ENOMEM, 0,
                           "no memory for %llu MiB of KV cache",
                           (unsigned long long) ((n + 1) * block >> 20));
-    return DI_OK;
+    return open_states(m, err);
 }
 
-/* The host's address of a buffer: its mapping, or staging memory. */
-static void *
-host_side(di_model_t *m, di_buf_t *buf, size_t bytes)
+void *
+di_family_host(di_model_t *m, di_buf_t *buf, size_t bytes)
 {
     void *host = m->ops->buf_map(buf);
 
     return host != NULL ? host : calloc(1, bytes);
 }
 
+void
+di_family_host_free(di_model_t *m, di_buf_t *buf, void *host)
+{
+    if (host != m->ops->buf_map(buf))
+        free(host);
+}
+
 static int
 open_buffers(di_model_t *m, di_err_t *err)
 {
     size_t rows = m->conf.max_rows, seqs = m->conf.max_seqs;
-    size_t stride = (m->conf.max_model_len + DI_KV_BLOCK_TOKENS - 1)
-                    / DI_KV_BLOCK_TOKENS;
+    size_t stride = (m->conf.max_model_len + m->info.block_tokens - 1)
+                    / m->info.block_tokens;
     size_t logits = (size_t) m->info.max_logits * m->info.vocab
                     * sizeof(float);
     size_t at = 0;
@@ -268,9 +331,11 @@ open_buffers(di_model_t *m, di_err_t *err)
     if (m->ops->buf_alloc(m->dev, at, &m->inputs) != DI_OK
         || m->ops->buf_alloc(m->dev, logits, &m->logits) != DI_OK)
         goto nomem;
-    m->inputs_host = host_side(m, m->inputs, at);
-    m->logits_host = host_side(m, m->logits, logits);
-    if (m->inputs_host == NULL || m->logits_host == NULL)
+    m->inputs_host = di_family_host(m, m->inputs, at);
+    m->logits_host = di_family_host(m, m->logits, logits);
+    m->placed = calloc(seqs, sizeof(*m->placed));
+    if (m->inputs_host == NULL || m->logits_host == NULL
+        || m->placed == NULL)
         goto nomem;
 
     m->info.step_bytes += at + logits;
@@ -292,7 +357,7 @@ di_model_open(const char *path, const di_model_conf_t *conf,
         return di_err_set(err, DI_ENOMEM, 0, "out of memory");
     m->conf = *conf;
 
-    rc = read_file(m, path, err);
+    rc = is_dir(path) ? read_dir(m, path, err) : read_file(m, path, err);
     if (rc == DI_OK)
         rc = set_limits(m, err);
     if (rc == DI_OK)
@@ -317,8 +382,7 @@ close_buffer(di_model_t *m, di_buf_t *buf, void *host)
 {
     if (buf == NULL)
         return;
-    if (host != m->ops->buf_map(buf))
-        free(host);
+    di_family_host_free(m, buf, host);
     m->ops->buf_free(m->dev, buf);
 }
 
@@ -336,12 +400,15 @@ di_model_close(di_model_t *m)
         close_buffer(m, m->inputs, m->inputs_host);
         if (m->kv != NULL)
             m->ops->buf_free(m->dev, m->kv);
+        if (m->states != NULL)
+            m->ops->buf_free(m->dev, m->states);
         if (m->stream != NULL)
             m->ops->stream_close(m->stream);
         m->ops->dev_close(m->dev);
     }
     if (m->gguf != NULL)
         di_gguf_close(m->gguf);
+    free(m->placed);
     free(m);
 }
 
@@ -354,9 +421,11 @@ di_model_info(const di_model_t *m)
 /* ----------------------------------------------------------------- step -- */
 
 static uint32_t
-blocks_of(const di_model_seq_t *s)
+blocks_of(const di_model_t *m, const di_model_seq_t *s)
 {
-    return (s->pos + s->n_rows + DI_KV_BLOCK_TOKENS - 1) / DI_KV_BLOCK_TOKENS;
+    const uint32_t tokens = m->info.block_tokens;
+
+    return (s->pos + s->n_rows + tokens - 1) / tokens;
 }
 
 static bool
@@ -365,14 +434,15 @@ seq_is_valid(const di_model_t *m, const di_model_seq_t *s)
     uint32_t len = m->conf.max_model_len, n_blocks;
 
     if (s->n_rows == 0 || s->n_rows > len || s->pos > len - s->n_rows
-        || s->n_logits > s->n_rows)
+        || s->n_logits > s->n_rows || s->slot > m->info.n_states
+        || (s->slot == 0) != (m->info.n_states == 0))
         return false;
 
     for (uint32_t i = 0; i < s->n_rows; i++) {
         if ((uint32_t) s->tokens[i] >= m->info.vocab)
             return false;
     }
-    n_blocks = blocks_of(s);
+    n_blocks = blocks_of(m, s);
     for (uint32_t i = 0; i < n_blocks; i++) {
         if (s->blocks[i] == 0 || s->blocks[i] > m->info.kv_blocks)
             return false;
@@ -398,7 +468,7 @@ measure(const di_model_t *m, const di_model_seq_t *seqs, size_t n_seqs,
 
         step->rows.n_rows += seqs[i].n_rows;
         step->n_out += seqs[i].n_logits;
-        n_blocks = blocks_of(&seqs[i]);
+        n_blocks = blocks_of(m, &seqs[i]);
         if (n_blocks > step->rows.table_stride)
             step->rows.table_stride = n_blocks;
     }
@@ -424,7 +494,7 @@ place(di_model_t *m, const di_model_seq_t *s, uint32_t stride, size_t n,
     int32_t *positions = (int32_t *) (m->inputs_host + m->positions_at) + row;
     int32_t *out_rows = (int32_t *) (m->inputs_host + m->out_rows_at) + out;
     int32_t *table = (int32_t *) (m->inputs_host + m->tables_at) + n * stride;
-    uint32_t n_blocks = blocks_of(s);
+    uint32_t n_blocks = blocks_of(m, s);
 
     memcpy(ids, s->tokens, s->n_rows * sizeof(int32_t));
     for (uint32_t r = 0; r < s->n_rows; r++)
@@ -475,6 +545,7 @@ lay_out(di_model_t *m, const di_model_seq_t *seqs, di_step_t *step)
 
             if (order_of(s) == order) {
                 first[n] = (int32_t) row;
+                m->placed[n] = s;
                 place(m, s, step->rows.table_stride, n++, (int32_t) row, out);
                 row += s->n_rows;
                 if (s->n_logits > 0 && row - s->n_logits < step->n_head)
@@ -522,6 +593,7 @@ di_model_step(di_model_t *m, const di_model_seq_t *seqs, size_t n_seqs)
         .ids = { m->inputs, m->ids_at },
         .out_rows = { m->inputs, m->out_rows_at },
         .logits = { m->logits, 0 },
+        .seqs = m->placed,
     };
     bool mapped = m->ops->buf_map(m->inputs) != NULL;
 
@@ -566,10 +638,19 @@ di_model_logits(const di_model_t *m)
 void
 di_model_kv_copy(di_model_t *m, uint32_t dst, uint32_t src, uint32_t n_tokens)
 {
-    di_view_t kv = { m->kv, 0 };
-
     assert(dst >= 1 && dst <= m->info.kv_blocks);
     assert(src >= 1 && src <= m->info.kv_blocks && src != dst);
-    assert(n_tokens <= DI_KV_BLOCK_TOKENS);
-    m->ops->kv_copy(m->stream, kv, &m->geom, dst, src, n_tokens);
+    assert(n_tokens <= m->info.block_tokens);
+    m->family->kv_copy(m, dst, src, n_tokens);
+}
+
+void
+di_model_state_copy(di_model_t *m, uint32_t dst, uint32_t src)
+{
+    const di_view_t to = { m->states, dst * m->info.state_bytes };
+    const di_view_t from = { m->states, src * m->info.state_bytes };
+
+    assert(dst >= 1 && dst <= m->info.n_states);
+    assert(src >= 1 && src <= m->info.n_states && src != dst);
+    m->ops->copy(m->stream, to, from, m->info.state_bytes);
 }

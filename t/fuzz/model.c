@@ -20,7 +20,8 @@ run(di_model_t *m)
 {
     static const int32_t  tokens[] = { 0, 0, 0 };
     static const uint32_t blocks[] = { 1 };
-    const di_model_seq_t  s = { tokens, blocks, 3, 0, 2 };
+    const di_model_seq_t  s = { .tokens = tokens,
+        .blocks = blocks, .n_rows = 3, .n_logits = 2 };
     const float          *logits;
 
     if (di_model_info(m)->max_model_len < 3)

@@ -29,6 +29,9 @@
 #define SEQS_MAX 4
 #define SEQ_LEN  68              /* of CONTEXT                              */
 #define SEQ_BLOCKS ((SEQ_LEN + DI_KV_BLOCK_TOKENS - 1) / DI_KV_BLOCK_TOKENS)
+#define SEQ(t, b, n, p, l)                                                  \
+    ((di_model_seq_t) { .tokens = (t), .blocks = (b), .n_rows = (n),        \
+                        .pos = (p), .n_logits = (l) })
 
 static char path[64];
 
@@ -118,18 +121,18 @@ test_step_checks(void)
     static const uint32_t none[] = { 1, 0 };
     di_model_t           *m = open_model(DI_ARITH_F32, 1);
     const uint32_t        past[] = { di_model_info(m)->kv_blocks + 1 };
-    const di_model_seq_t  good = { tokens, blocks, 2, 0, 1 };
+    const di_model_seq_t  good = SEQ(tokens, blocks, 2, 0, 1);
     const di_model_seq_t  bad[] = {
-        { tokens, blocks, 0, 0, 0 },
-        { tokens, blocks, 2, 0, 3 },
-        { tokens, blocks, ROWS_MAX + 1, 0, 0 },
-        { tokens, blocks, 2, CONTEXT - 1, 0 },
-        { tokens, blocks, 2, UINT32_MAX, 0 },
-        { tokens, blocks, UINT32_MAX, 2, 0 },
-        { high, blocks, 2, 0, 0 },
-        { negative, blocks, 2, 0, 0 },
-        { tokens, none, 17, 0, 0 },
-        { tokens, past, 2, 0, 0 },
+        SEQ(tokens, blocks, 0, 0, 0),
+        SEQ(tokens, blocks, 2, 0, 3),
+        SEQ(tokens, blocks, ROWS_MAX + 1, 0, 0),
+        SEQ(tokens, blocks, 2, CONTEXT - 1, 0),
+        SEQ(tokens, blocks, 2, UINT32_MAX, 0),
+        SEQ(tokens, blocks, UINT32_MAX, 2, 0),
+        SEQ(high, blocks, 2, 0, 0),
+        SEQ(negative, blocks, 2, 0, 0),
+        SEQ(tokens, none, 17, 0, 0),
+        SEQ(tokens, past, 2, 0, 0),
     };
     const float   *logits;
     di_model_seq_t two[2] = { good, good }, many[SEQS_MAX + 1];
@@ -144,11 +147,11 @@ test_step_checks(void)
     CHECK_EQ_INT(di_model_step(m, many, 0), DI_EINVAL);
     CHECK_EQ_INT(di_model_step(m, many, SEQS_MAX + 1), DI_EINVAL);
 
-    CHECK_EQ_INT(di_model_step(m, &(di_model_seq_t) { tokens, blocks, 2,
-                                   CONTEXT - 2, 1 }, 1), DI_OK);
+    CHECK_EQ_INT(di_model_step(m, &SEQ(tokens, blocks, 2,
+                                   CONTEXT - 2, 1), 1), DI_OK);
     CHECK_EQ_INT(di_model_wait(m, &logits), DI_OK);
-    CHECK_EQ_INT(di_model_step(m, &(di_model_seq_t) { tokens, blocks,
-                                   ROWS_MAX, 0, ROWS_MAX }, 1), DI_OK);
+    CHECK_EQ_INT(di_model_step(m, &SEQ(tokens, blocks,
+                                   ROWS_MAX, 0, ROWS_MAX), 1), DI_OK);
     CHECK_EQ_INT(di_model_wait(m, &logits), DI_OK);
     CHECK(logits == di_model_logits(m));
     di_model_close(m);
@@ -179,9 +182,9 @@ test_host_and_copy(di_arith_t arith)
     static const uint32_t blocks[] = { 3, 9 }, copied[] = { 3, 4 };
     static const uint32_t many[] = { 1, 2, 3 };
     static const int32_t  zeros[ROWS_MAX];
-    di_model_seq_t  largest = { zeros, many, ROWS_MAX, 0, ROWS_MAX };
+    di_model_seq_t  largest = SEQ(zeros, many, ROWS_MAX, 0, ROWS_MAX);
     di_model_t     *m = open_model(arith, 2);
-    di_model_seq_t  s = { tokens, blocks, 20, 0, 1 };
+    di_model_seq_t  s = SEQ(tokens, blocks, 20, 0, 1);
     float           want[VOCAB];
     const float    *logits;
     host_t          host = { .logits = di_model_logits(m) };
@@ -201,7 +204,7 @@ test_host_and_copy(di_arith_t arith)
     }
 
     di_model_kv_copy(m, 4, 9, 4);
-    s = (di_model_seq_t) { tokens + 20, blocks, 1, 20, 1 };
+    s = SEQ(tokens + 20, blocks, 1, 20, 1);
     CHECK_EQ_INT(di_model_step(m, &s, 1), DI_OK);
     CHECK_EQ_INT(di_model_wait(m, &logits), DI_OK);
     memcpy(want, logits, sizeof(want));
@@ -289,10 +292,8 @@ run_cut(di_model_t *m, bool alone, bool keep)
             rows = rows < room ? rows : room;
             room -= rows;
             who[n] = s;
-            step[n++] = (di_model_seq_t) {
-                ids[s] + done[s], tables[s], rows, done[s],
-                keep ? rows : draw_wanted(rows),
-            };
+            step[n++] = SEQ(ids[s] + done[s], tables[s], rows, done[s],
+                            keep ? rows : draw_wanted(rows));
         }
         if (n == 0)
             continue;
