@@ -48,7 +48,7 @@ act_bytes(size_t k)
 }
 
 /* An instruction set's product, with the rows of one that it includes. */
-#define Q8_KERN(isa, rows)                                                  \
+#define Q8_KERN(isa, rows, micro)                                           \
                                                                             \
 const di_cpu_kern_t di_cpu_q8_##isa = {                                     \
     .name = "q8-" #isa,                                                     \
@@ -64,11 +64,11 @@ const di_cpu_kern_t di_cpu_q8_##isa = {                                     \
     .convert = di_q8_convert_##rows,                                        \
     .rope_store = di_q8_rope_store_##rows,                                  \
     .matmul = di_q8_matmul_##isa,                                           \
-    .matmul_micro = di_ref_matmul_q8,                                       \
+    .matmul_micro = micro,                                                  \
     .attention = di_q8_attention_##rows,                                    \
     .kv_copy = di_q8_kv_copy_##rows,                                        \
 };
 
-Q8_KERN(avx512, avx512)
-Q8_KERN(avxvnni, avx2)
-Q8_KERN(avx2, avx2)
+Q8_KERN(avx512, avx512, di_ref_matmul_q8)
+Q8_KERN(avxvnni, avx2, di_q8_matmul_micro_avxvnni)
+Q8_KERN(avx2, avx2, di_q8_matmul_micro_avx2)

@@ -4,9 +4,9 @@
  *     build/bench/kernels [THREADS [ARITH [OPS]]]     2 auto best
  *
  * First the machine's limits, measured now: read bandwidth and the peaks of
- * float32 FMA, VNNI and AMX.  Then the products of a decode step and of a
- * prefill of SmolLM2-135M's shapes, attention 2,000 tokens deep, and what an
- * op costs by itself.  Each line: best and median of the runs, and the share
+ * float32 FMA, int8 and AMX.  Then the products of a decode step and of a
+ * prefill of SmolLM2-135M's shapes, products with E4M3 and E2M1 weights and
+ * with experts, attention 2,000 tokens deep, and what an op costs by itself.  Each line: best and median of the runs, and the share
  * of the bound.  Weights of 30 layers take turns, as they do in a model, so
  * that no cache nearer than the third holds them.
  */
@@ -31,6 +31,7 @@ static uint32_t n_threads = 2;
 static double best, median;      /* seconds, of the last measure()          */
 static double read_rate;         /* bytes per second, all threads           */
 static double mac_rate;          /* products per second of the arithmetic   */
+static double float_rate;        /* the same where weights enter as floats  */
 
 static double
 now(void)
@@ -120,6 +121,52 @@ read_all(void *arg)
 }
 
 #define SPIN_ROUNDS 20000
+
+__attribute__((target("avx2,fma")))
+static void
+spin_fma256(void *arg, size_t part)
+{
+    __m256 a[12], x = _mm256_set1_ps(0.5f);
+    float out[8];
+
+    (void) arg;
+    (void) part;
+    for (int i = 0; i < 12; i++)
+        a[i] = x;
+    for (int n = 0; n < SPIN_ROUNDS; n++) {
+#pragma GCC unroll 12
+        for (int i = 0; i < 12; i++)
+            a[i] = _mm256_fmadd_ps(a[i], x, x);
+        __asm__ volatile("" : "+x"(x));
+    }
+    for (int i = 1; i < 12; i++)
+        a[0] = _mm256_add_ps(a[0], a[i]);
+    _mm256_storeu_ps(out, a[0]);
+    sink = (uint64_t) out[0];
+}
+
+/* Products of bytes, added by twos in 16 bits: what AVX2 has. */
+__attribute__((target("avx2")))
+static void
+spin_int8_256(void *arg, size_t part)
+{
+    __m256i a[12], x = _mm256_set1_epi8(1), y = x;
+
+    (void) arg;
+    (void) part;
+    for (int i = 0; i < 12; i++)
+        a[i] = x;
+    for (int n = 0; n < SPIN_ROUNDS; n++) {
+#pragma GCC unroll 12
+        for (int i = 0; i < 12; i++) {
+            a[i] = _mm256_add_epi16(a[i], _mm256_maddubs_epi16(x, y));
+            __asm__ volatile("" : "+x"(y));
+        }
+    }
+    for (int i = 1; i < 12; i++)
+        a[0] = _mm256_add_epi16(a[0], a[i]);
+    sink = (uint64_t) _mm256_extract_epi64(a[0], 0);
+}
 
 __attribute__((target("avx512f")))
 static void
@@ -223,7 +270,7 @@ limits(void)
 {
     bool amx = strstr(ops->dev_info(dev)->arith_name, "amx") != NULL;
     di_arith_t arith = ops->dev_info(dev)->arith;
-    double fma = 0, vnni = 0, bf16 = 0;
+    double fma = 0, int8 = 0, bf16 = 0;
 
     memory = must(aligned_alloc(4096, (size_t) READ_BYTES * n_threads));
     memset(memory, 1, (size_t) READ_BYTES * n_threads);
@@ -234,14 +281,19 @@ limits(void)
 
     if (__builtin_cpu_supports("avx512f"))
         fma = peak("float32 FMA, AVX-512", spin_fma, NULL, 12 * 16);
+    else if (__builtin_cpu_supports("fma"))
+        fma = peak("float32 FMA, AVX2", spin_fma256, NULL, 12 * 8);
     if (__builtin_cpu_supports("avx512vnni"))
-        vnni = peak("int8, VNNI", spin_vnni, NULL, 12 * 64);
+        int8 = peak("int8, VNNI", spin_vnni, NULL, 12 * 64);
+    else if (__builtin_cpu_supports("avx2"))
+        int8 = peak("int8, AVX2", spin_int8_256, NULL, 12 * 32);
     if (amx) {
         peak("int8, AMX", spin_amx, NULL, 4 * 16 * 16 * 64);
         bf16 = peak("bfloat16, AMX", spin_amx, &bf16, 4 * 16 * 16 * 32);
     }
     mac_rate = arith == DI_ARITH_BF16 ? bf16
-               : arith == DI_ARITH_Q8 ? vnni : fma;
+               : arith == DI_ARITH_Q8 ? int8 : fma;
+    float_rate = arith == DI_ARITH_BF16 ? bf16 : fma;
 }
 
 /* -- products -------------------------------------------------------------- */
@@ -270,6 +322,7 @@ typedef struct {
     di_view_t      act;
     di_view_t      out;
     size_t         rows;
+    size_t         layers;       /* whose products are made                 */
 } product_t;
 
 static void
@@ -278,7 +331,7 @@ launch_products(void *arg)
     product_t *p = arg;
     di_view_t none = { NULL, 0 };
 
-    for (size_t i = 0; i < p->shape->layers; i++)
+    for (size_t i = 0; i < p->layers; i++)
         ops->matmul(stream, p->out, p->act, p->shape->w[i], none, p->rows);
 }
 
@@ -327,9 +380,9 @@ open_weights(void)
 
 static void
 print_products(const char *name, size_t rows, double count, double macs,
-               double bytes)
+               double bytes, double rate)
 {
-    double memory_s = bytes / read_rate, math_s = macs / mac_rate;
+    double memory_s = bytes / read_rate, math_s = macs / rate;
 
     printf("%-10s %4zu rows %10.1f us %10.1f us  %5.1f GB/s %7.0f G/s  "
            "%3.0f %% of %s\n", name, rows, best / count * 1e6,
@@ -357,6 +410,7 @@ products(void)
             double n = (double) h->layers;
 
             p.shape = h;
+            p.layers = h->layers;
             macs = (double) (h->n * h->k * p.rows) * n;
             bytes = (double) ops->weight_bytes(h->w[0]) * n;
             if (s + 1 == N_SHAPES && p.rows > 16) {
@@ -368,11 +422,143 @@ products(void)
             all_macs += macs;
             all_bytes += bytes;
             measure(launch_products, &p, p.rows > 64 ? 5 : RUNS);
-            print_products(h->name, p.rows, n, macs, bytes);
+            print_products(h->name, p.rows, n, macs, bytes, mac_rate);
         }
         measure(launch_step, &p, p.rows > 64 ? 5 : RUNS);
-        print_products("step", p.rows, 1, all_macs, all_bytes);
+        print_products("step", p.rows, 1, all_macs, all_bytes, mac_rate);
     }
+    ops->buf_free(dev, p.act.buf);
+    ops->buf_free(dev, p.out.buf);
+}
+
+/* -- micro formats and experts --------------------------------------------- */
+
+enum { MICRO_N = 2048, MICRO_K = 2048, MICRO_LAYERS = 24, EXPERTS = 32,
+       TOP_K = 6 };
+
+static uint8_t *
+random_bytes(size_t bytes, uint8_t mask, uint8_t base)
+{
+    uint8_t *p = must(malloc(bytes));
+    uint32_t x = 12345;
+
+    for (size_t i = 0; i < bytes; i++) {
+        x = x * 1664525u + 1013904223u;
+        p[i] = (uint8_t) ((x >> 24 & mask) + base);
+    }
+    return p;
+}
+
+/* Layers' weights of a micro format, each with bytes of its own. */
+static void
+micro_open(shape_t *h)
+{
+    size_t bytes = di_wtype_bytes(h->type, h->n * h->k);
+    di_wpart_t part = { .type = h->type, .n = h->n };
+
+    for (size_t i = 0; i < h->layers; i++) {
+        part.data = random_bytes(bytes, 0x7b, 0);
+        part.scales = random_bytes(
+            di_wtype_scale_bytes(h->type, h->n, h->k), 3, 120);
+        if (ops->weight_open(dev, &part, 1, h->k, &h->w[i], NULL) != DI_OK)
+            must(NULL);
+    }
+}
+
+typedef struct {
+    di_experts_t *w[4];          /* layers                                  */
+    di_view_t     act;
+    di_view_t     out;
+    di_view_t     ids;
+    size_t        rows;
+    size_t        layers;        /* whose products are made                 */
+} experts_t;
+
+static void
+launch_experts(void *arg)
+{
+    experts_t *e = arg;
+
+    for (size_t i = 0; i < e->layers; i++)
+        ops->matmul_experts(stream, e->out, e->act, e->w[i], e->ids,
+                            e->rows * TOP_K, TOP_K);
+}
+
+static void
+experts(const size_t *rows, size_t n_rows)
+{
+    size_t bytes = di_wtype_bytes(DI_W_E2M1_R32, MICRO_N * MICRO_K);
+    uint8_t picked[EXPERTS];
+    di_wpart_t parts[EXPERTS];
+    experts_t e;
+    double active;
+    int32_t *ids;
+    void *host;
+
+    for (size_t i = 0; i < 4; i++) {
+        for (size_t x = 0; x < EXPERTS; x++)
+            parts[x] = (di_wpart_t) {
+                DI_W_E2M1_R32, random_bytes(bytes, 0xff, 0), MICRO_N,
+                random_bytes(MICRO_N * MICRO_K / 32, 3, 120)
+            };
+        if (ops->experts_open(dev, parts, 1, EXPERTS, MICRO_K, &e.w[i], NULL)
+            != DI_OK)
+            must(NULL);
+    }
+    e.act = buffer(512 * ops->act_bytes(dev, MICRO_K), &host);
+    e.out = buffer((size_t) 512 * TOP_K * MICRO_N * sizeof(float), &host);
+    e.ids = buffer(512 * TOP_K * sizeof(*ids), &host);
+    ids = host;
+    for (size_t i = 0; i < n_rows; i++) {
+        e.rows = rows[i];
+        memset(picked, 0, sizeof(picked));
+        for (size_t r = 0; r < e.rows * TOP_K; r++) {
+            ids[r] = (int32_t) ((r * 2654435761u >> 11) % EXPERTS);
+            picked[ids[r]] = 1;
+        }
+        active = 0;
+        for (size_t x = 0; x < EXPERTS; x++)
+            active += picked[x];
+        e.layers = e.rows > 16 ? 1 : 4;
+        measure(launch_experts, &e, RUNS);
+        print_products("experts", e.rows, (double) e.layers,
+                       (double) (e.layers * e.rows * TOP_K)
+                       * MICRO_N * MICRO_K,
+                       (double) (e.layers * ops->experts_bytes(e.w[0]))
+                       * active / EXPERTS, mac_rate);
+    }
+}
+
+static void
+micro_products(void)
+{
+    static shape_t micro[] = {
+        { "E4M3", DI_W_E4M3_B32, MICRO_N, MICRO_K, MICRO_LAYERS, { NULL } },
+        { "E2M1", DI_W_E2M1_R32, MICRO_N, MICRO_K, MICRO_LAYERS, { NULL } },
+    };
+    static const size_t rows[] = { 1, 2, 4, 16, 64, 256 };
+    size_t n_rows = sizeof(rows) / sizeof(rows[0]);
+    product_t p;
+    void *host;
+
+    p.act = buffer(512 * ops->act_bytes(dev, MICRO_K), &host);
+    p.out = buffer(512 * MICRO_N * sizeof(float), &host);
+    for (size_t s = 0; s < 2; s++) {
+        micro_open(&micro[s]);
+        p.shape = &micro[s];
+        for (size_t i = 0; i < n_rows; i++) {
+            p.rows = rows[i];
+            p.layers = p.rows > 16 ? 1 : MICRO_LAYERS;
+            measure(launch_products, &p, RUNS);
+            print_products(micro[s].name, p.rows, (double) p.layers,
+                           (double) (MICRO_N * MICRO_K * p.rows * p.layers),
+                           (double) (ops->weight_bytes(micro[s].w[0])
+                                     * p.layers),
+                           micro[s].type == DI_W_E2M1_R32 ? mac_rate
+                                                          : float_rate);
+        }
+    }
+    experts(rows, n_rows);
     ops->buf_free(dev, p.act.buf);
     ops->buf_free(dev, p.out.buf);
 }
@@ -546,6 +732,7 @@ main(int argc, char **argv)
     overhead();
     open_weights();
     products();
+    micro_products();
     attention(1, 100);
     attention(1, 2000);
     attention(512, 512);

@@ -1,0 +1,523 @@
+/*
+ * micro_q8_256.h - matrix product of DI_ARITH_Q8 with E2M1 and E4M3 weights
+ * on 256-bit registers, from rows as they lie in the file.
+ *
+ * 16 rows (a panel) are expanded a piece at a time to scratch memory that
+ * stays in the first-level cache, in the layout that the products want: the
+ * values of 16 rows next to each other.  That takes a transposition, which
+ * costs less than a second copy of a model of hundreds of gigabytes.
+ *
+ * E2M1 becomes twice its value plus 12, an unsigned byte: from there on it is
+ * a code with a bias, multiplied by the tiles of matmul_q8_256.h.  E4M3
+ * becomes float32: shifted to its place in the bits of one, with an exponent
+ * 120 too small, which a product with 2^120 puts right, subnormals too.  Few
+ * rows use it where it is made; more rows use the expanded piece.  A block's
+ * sum is one chain of FMAs; the halves of a panel and the rows are summed side
+ * by side to hide the latency of it.
+ *
+ * Rows lie powers of two apart, so that some lines of 16 rows may not be in
+ * the first-level cache at once: a piece is first copied, line by line.  The
+ * next panel's is prefetched meanwhile, since 16 rows at a time are more
+ * streams than the hardware follows.
+ */
+
+#ifndef DI_CPU_MICRO_Q8_256_H
+#define DI_CPU_MICRO_Q8_256_H
+
+#include "matmul_q8_256.h"
+
+#define MICRO_BYTES  256         /* of each row in a piece                  */
+#define MICRO_VALUES MICRO_BYTES /* the same in E4M3                        */
+#define MICRO_BLOCKS (MICRO_VALUES / DI_WBLOCK)
+#define E2M1_BLOCKS  (2 * MICRO_BLOCKS)
+#define MICRO_PANELS 8           /* that use a piece of the activations     */
+
+typedef struct {
+    _Alignas(64) float w[MICRO_VALUES][16];
+    float scales[MICRO_BLOCKS][16];
+    float acc[MICRO_PANELS][ROWS_MAX][16];   /* sums of products so far     */
+    float x[ROWS_MAX][MICRO_VALUES];         /* activations of the piece    */
+} micro_t;
+
+_Static_assert(sizeof(micro_t) <= DI_CPU_SCRATCH, "scratch is too small");
+_Static_assert(E2M1_BLOCKS <= PIECE, "codes of a piece are too many");
+
+/* A piece of 16 rows as they are in the file. */
+typedef struct {
+    _Alignas(64) uint8_t row[DI_CPU_PANEL][MICRO_BYTES];
+} stage_t;
+
+/* -- rows and scales ------------------------------------------------------- */
+
+/* Where the i-th row of a panel lies: behind the last row, the last. */
+INLINE size_t
+micro_row(const job_t *j, size_t p, size_t i)
+{
+    size_t row = p * DI_CPU_PANEL + i;
+
+    return row < j->part->n ? row : j->part->n - 1;
+}
+
+INLINE const uint8_t *
+micro_data(const job_t *j, size_t p, size_t i)
+{
+    return (const uint8_t *) j->part->data
+           + micro_row(j, p, i) * j->part->row_bytes;
+}
+
+INLINE const uint8_t *
+micro_scales(const job_t *j, size_t p, size_t i)
+{
+    size_t row = micro_row(j, p, i);
+
+    row = j->part->type == DI_W_E4M3_B32 ? row / 32 : row;
+    return (const uint8_t *) j->part->scales + row * j->n_blocks;
+}
+
+/* n bytes of each row of a panel, from byte at on: a multiple of 16. */
+INLINE void
+micro_stage(const job_t *j, size_t p, size_t at, size_t n, stage_t *to)
+{
+    size_t ahead = DI_CPU_PANEL * j->part->row_bytes;
+    const uint8_t *from;
+
+    for (size_t i = 0; i < DI_CPU_PANEL; i++) {
+        from = micro_data(j, p, i) + at;
+        for (size_t b = 0; b < n; b += 64)
+            _mm_prefetch((const char *) from + ahead + b, _MM_HINT_T1);
+        for (size_t b = 0; b < n; b += 16)
+            _mm_store_si128((void *) &to->row[i][b],
+                            _mm_loadu_si128((const void *) (from + b)));
+    }
+}
+
+/* 8 rows of 8 dwords to columns. */
+INLINE void
+transpose8(__m256 *v)
+{
+    __m256 t[8];
+
+    UNROLL
+    for (size_t i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(v[i], v[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(v[i], v[i + 1]);
+    }
+    UNROLL
+    for (size_t i = 0; i < 8; i += 4) {
+        v[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        v[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        v[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        v[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    UNROLL
+    for (size_t i = 0; i < 4; i++) {
+        t[i] = _mm256_permute2f128_ps(v[i], v[i + 4], 0x20);
+        t[i + 4] = _mm256_permute2f128_ps(v[i], v[i + 4], 0x31);
+    }
+    memcpy(v, t, sizeof(t));
+}
+
+/* 2^(b - 127) for 8 bytes b. */
+INLINE __m256
+micro_powers(uint64_t bytes)
+{
+    __m256i b = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long) bytes));
+    __m256i odd = _mm256_or_si256(
+        _mm256_cmpeq_epi32(b, _mm256_setzero_si256()),
+        _mm256_cmpeq_epi32(b, _mm256_set1_epi32(255)));
+
+    odd = _mm256_and_si256(odd, _mm256_set1_epi32(0x00400000));
+    return _mm256_castsi256_ps(
+        _mm256_or_si256(_mm256_slli_epi32(b, 23), odd));
+}
+
+/* Scales of n blocks from b0 on, of 16 rows, times unit. */
+INLINE void
+micro_expand_scales(const job_t *j, size_t p, size_t b0, size_t n,
+                    float unit, float *to, size_t to_stride)
+{
+    const uint8_t *from;
+    uint64_t bytes;
+    __m256 v[8];
+    size_t m;
+
+    for (size_t b = 0; b < n; b += 8) {
+        m = n - b < 8 ? n - b : 8;
+        for (size_t h = 0; h < 2; h++) {
+            UNROLL
+            for (size_t i = 0; i < 8; i++) {
+                from = micro_scales(j, p, h * 8 + i) + b0 + b;
+                bytes = 0;
+                if (m == 8)          /* a load, not a call                  */
+                    memcpy(&bytes, from, 8);
+                else
+                    memcpy(&bytes, from, m);
+                v[i] = _mm256_mul_ps(micro_powers(bytes),
+                                     _mm256_set1_ps(unit));
+            }
+            transpose8(v);
+            for (size_t i = 0; i < m; i++)
+                _mm256_store_ps(to + (b + i) * to_stride + h * 8, v[i]);
+        }
+    }
+}
+
+/* 16 bytes of each of 8 rows, rows i and i + 4 in a register. */
+INLINE __m256i
+micro_load(const stage_t *rows, size_t i, size_t at)
+{
+    return _mm256_inserti128_si256(
+        _mm256_castsi128_si256(_mm_load_si128((const void *)
+                                              &rows->row[i][at])),
+        _mm_load_si128((const void *) &rows->row[i + 4][at]), 1);
+}
+
+/* Those to columns: dwords of 8 rows. */
+INLINE void
+transpose4(__m256i *v)
+{
+    __m256i t[4];
+
+    t[0] = _mm256_unpacklo_epi32(v[0], v[1]);
+    t[1] = _mm256_unpackhi_epi32(v[0], v[1]);
+    t[2] = _mm256_unpacklo_epi32(v[2], v[3]);
+    t[3] = _mm256_unpackhi_epi32(v[2], v[3]);
+    v[0] = _mm256_unpacklo_epi64(t[0], t[2]);
+    v[1] = _mm256_unpackhi_epi64(t[0], t[2]);
+    v[2] = _mm256_unpacklo_epi64(t[1], t[3]);
+    v[3] = _mm256_unpackhi_epi64(t[1], t[3]);
+}
+
+/* -- E2M1 ------------------------------------------------------------------ */
+
+/* The block at byte at of rows i0 to i0 + 7. */
+INLINE void
+e2m1_block(const stage_t *rows, size_t i0, size_t at, uint8_t *to)
+{
+    const __m256i low = _mm256_set1_epi8(15);
+    const __m256i table = _mm256_broadcastsi128_si256(_mm_setr_epi8(
+        12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+    __m256i x, odd, first[4], second[4];
+
+    UNROLL
+    for (size_t i = 0; i < 4; i++) {
+        x = micro_load(rows, i0 + i, at);
+        odd = _mm256_and_si256(_mm256_srli_epi16(x, 4), low);
+        x = _mm256_and_si256(x, low);
+        odd = _mm256_shuffle_epi8(table, odd);
+        x = _mm256_shuffle_epi8(table, x);
+        first[i] = _mm256_unpacklo_epi8(x, odd);
+        second[i] = _mm256_unpackhi_epi8(x, odd);
+    }
+    transpose4(first);
+    transpose4(second);
+    UNROLL
+    for (size_t g = 0; g < 4; g++) {
+        _mm256_store_si256((void *) (to + g * 64), first[g]);
+        _mm256_store_si256((void *) (to + (g + 4) * 64), second[g]);
+    }
+}
+
+INLINE void
+e2m1_expand(const job_t *j, size_t p, size_t b0, size_t n)
+{
+    scratch_t *s = j->s;
+    stage_t rows;
+
+    micro_stage(j, p, b0 * 16, n * 16, &rows);
+    for (size_t b = 0; b < n; b++) {
+        e2m1_block(&rows, 0, b * 16, s->codes[b]);
+        e2m1_block(&rows, 8, b * 16, s->codes[b] + 32);
+    }
+    micro_expand_scales(j, p, b0, n, 0.5f, s->scales[0][0],
+                        sizeof(s->scales[0]) / sizeof(float));
+}
+
+INLINE void
+e2m1_panel(const job_t *j, size_t p)
+{
+    const kind_t bytes = { 5, true, false, false };
+    scratch_t *s = j->s;
+    __m256 v[2];
+    size_t n;
+
+    for (size_t b = 0; b < j->n_blocks; b += E2M1_BLOCKS) {
+        n = j->n_blocks - b < E2M1_BLOCKS ? j->n_blocks - b : E2M1_BLOCKS;
+        e2m1_expand(j, p, b, n);
+        tiles(j, NULL, b, n, bytes);
+    }
+    for (size_t r = 0; r < j->n; r++) {
+        v[0] = _mm256_load_ps(s->acc[r]);
+        v[1] = _mm256_load_ps(s->acc[r] + 8);
+        put(j, p, r, v);
+    }
+}
+
+/* -- E4M3 ------------------------------------------------------------------ */
+
+/* Byte i of 8 dwords as float32. */
+INLINE __m256
+e4m3_floats(__m256i x, const size_t i)
+{
+    if (i < 3)
+        x = _mm256_slli_epi32(x, (int) (24 - 8 * i));
+    x = _mm256_and_si256(_mm256_srai_epi32(x, 4),
+                         _mm256_set1_epi32((int) 0x87f00000u));
+    return _mm256_mul_ps(_mm256_castsi256_ps(x), _mm256_set1_ps(0x1p120f));
+}
+
+/* micro_stage(), and is there a NaN among the bytes?  e4m3_floats() makes 480
+ * of it. */
+INLINE bool
+e4m3_stage(const job_t *j, size_t p, size_t at, size_t n, stage_t *to)
+{
+    const __m256i sign = _mm256_set1_epi8((char) 0x80);
+    const __m256i ones = _mm256_set1_epi8((char) 0xff);
+    size_t ahead = DI_CPU_PANEL * j->part->row_bytes;
+    __m256i nan = _mm256_setzero_si256(), x;
+    const uint8_t *from;
+
+    for (size_t i = 0; i < DI_CPU_PANEL; i++) {
+        from = micro_data(j, p, i) + at;
+        for (size_t b = 0; b < n; b += 64)
+            _mm_prefetch((const char *) from + ahead + b, _MM_HINT_T1);
+        for (size_t b = 0; b < n; b += 32) {
+            x = load(from + b);
+            _mm256_store_si256((void *) &to->row[i][b], x);
+            x = _mm256_cmpeq_epi8(_mm256_or_si256(x, sign), ones);
+            nan = _mm256_or_si256(nan, x);
+        }
+    }
+    return !_mm256_testz_si256(nan, nan);
+}
+
+static __attribute__((noinline)) void
+e4m3_put_nans(const stage_t *rows, size_t n, float (*to)[16])
+{
+    for (size_t c = 0; c < DI_CPU_PANEL; c++)
+        for (size_t i = 0; i < n; i++)
+            if ((rows->row[c][i] & 0x7f) == 0x7f)
+                to[i][c] = __builtin_nanf("");
+}
+
+INLINE void
+e4m3_expand(const job_t *j, size_t p, size_t b0, size_t n)
+{
+    micro_t *s = (micro_t *) (void *) j->s;
+    __m256i v[4];
+    stage_t rows;
+    bool has_nan;
+
+    n *= DI_WBLOCK;
+    has_nan = e4m3_stage(j, p, b0 * DI_WBLOCK, n, &rows);
+    for (size_t k = 0; k < n; k += 16) {
+        for (size_t h = 0; h < 2; h++) {
+            UNROLL
+            for (size_t i = 0; i < 4; i++)
+                v[i] = micro_load(&rows, h * 8 + i, k);
+            transpose4(v);
+            UNROLL
+            for (size_t i = 0; i < 16; i++)
+                _mm256_store_ps(&s->w[k + i][h * 8],
+                                e4m3_floats(v[i / 4], i % 4));
+        }
+    }
+    if (has_nan)
+        e4m3_put_nans(&rows, n, s->w);
+    micro_expand_scales(j, p, b0, n / DI_WBLOCK, 1.0f, s->scales[0], 16);
+}
+
+/* Scale a block's sums and add them to acc. */
+INLINE void
+e4m3_add(const job_t *j, float (*acc)[16], size_t r0, size_t b0, size_t b,
+         __m256 (*sum)[2], const size_t rows)
+{
+    const size_t scales_at = di_q8_scales_at(j->a->w->k);
+    micro_t *s = (micro_t *) (void *) j->s;
+    __m256 x, v;
+
+    UNROLL
+    for (size_t r = 0; r < rows; r++) {
+        x = number(row_of(j, r0 + r) + scales_at + (b0 + b) * 4);
+        UNROLL
+        for (size_t h = 0; h < 2; h++) {
+            v = _mm256_mul_ps(x, _mm256_load_ps(s->scales[b] + h * 8));
+            v = _mm256_fmadd_ps(sum[r][h], v,
+                                _mm256_load_ps(acc[r0 + r] + h * 8));
+            _mm256_store_ps(acc[r0 + r] + h * 8, v);
+        }
+    }
+}
+
+/* The expanded piece of n blocks for a tile of rows. */
+INLINE void
+e4m3_tile(const job_t *j, float (*acc)[16], size_t r0, size_t b0, size_t n,
+          const size_t rows)
+{
+    micro_t *s = (micro_t *) (void *) j->s;
+    const float *w = s->w[0], *x = s->x[r0];
+    __m256 sum[6][2], v[2], xi;
+
+    for (size_t b = 0; b < n; b++) {
+        load_sums(NULL, sum, true, rows);
+        for (size_t k = 0; k < DI_WBLOCK; k++, w += 16, x++) {
+            v[0] = _mm256_load_ps(w);
+            v[1] = _mm256_load_ps(w + 8);
+            UNROLL
+            for (size_t r = 0; r < rows; r++) {
+                xi = _mm256_broadcast_ss(x + r * MICRO_VALUES);
+                sum[r][0] = _mm256_fmadd_ps(v[0], xi, sum[r][0]);
+                sum[r][1] = _mm256_fmadd_ps(v[1], xi, sum[r][1]);
+            }
+        }
+        e4m3_add(j, acc, r0, b0, b, sum, rows);
+    }
+}
+
+INLINE void
+e4m3_tiles(const job_t *j, float (*acc)[16], size_t b0, size_t n)
+{
+    size_t r = 0;
+
+    for (; r + 6 <= j->n; r += 6)
+        e4m3_tile(j, acc, r, b0, n, 6);
+    for (; r + 3 <= j->n; r += 3)
+        e4m3_tile(j, acc, r, b0, n, 3);
+    for (; r < j->n; r++)
+        e4m3_tile(j, acc, r, b0, n, 1);
+}
+
+/* 16 values of each row of a block for the sums of few rows. */
+INLINE void
+e4m3_half(const stage_t *rows, size_t at, const float *x, __m256 (*sum)[2],
+          const size_t n)
+{
+    __m256i v[2][4];
+    __m256 w[2], xi;
+
+    UNROLL
+    for (size_t h = 0; h < 2; h++) {
+        UNROLL
+        for (size_t i = 0; i < 4; i++)
+            v[h][i] = micro_load(rows, h * 8 + i, at);
+        transpose4(v[h]);
+    }
+    UNROLL
+    for (size_t i = 0; i < 16; i++) {
+        w[0] = e4m3_floats(v[0][i / 4], i % 4);
+        w[1] = e4m3_floats(v[1][i / 4], i % 4);
+        UNROLL
+        for (size_t r = 0; r < n; r++) {
+            xi = _mm256_broadcast_ss(x + r * MICRO_VALUES + i);
+            sum[r][0] = _mm256_fmadd_ps(w[0], xi, sum[r][0]);
+            sum[r][1] = _mm256_fmadd_ps(w[1], xi, sum[r][1]);
+        }
+    }
+}
+
+/* A piece for few rows; false: there is a NaN in it, nothing is done. */
+INLINE bool
+e4m3_few(const job_t *j, size_t p, float (*acc)[16], size_t b0, size_t n,
+         const size_t n_rows)
+{
+    micro_t *s = (micro_t *) (void *) j->s;
+    __m256 sum[TILE_ROWS][2];
+    stage_t rows;
+    size_t at;
+
+    if (e4m3_stage(j, p, b0 * DI_WBLOCK, n * DI_WBLOCK, &rows))
+        return false;
+    micro_expand_scales(j, p, b0, n, 1.0f, s->scales[0], 16);
+    for (size_t b = 0; b < n; b++) {
+        at = b * DI_WBLOCK;
+        load_sums(NULL, sum, true, n_rows);
+        e4m3_half(&rows, at, s->x[0] + at, sum, n_rows);
+        e4m3_half(&rows, at + 16, s->x[0] + at + 16, sum, n_rows);
+        e4m3_add(j, acc, 0, b0, b, sum, n_rows);
+    }
+    return true;
+}
+
+INLINE bool
+e4m3_piece_few(const job_t *j, size_t p, float (*acc)[16], size_t b0,
+               size_t n)
+{
+    switch (j->n) {
+    case 1:  return e4m3_few(j, p, acc, b0, n, 1);
+    case 2:  return e4m3_few(j, p, acc, b0, n, 2);
+    case 3:  return e4m3_few(j, p, acc, b0, n, 3);
+    case 4:  return e4m3_few(j, p, acc, b0, n, 4);
+    default: return false;
+    }
+}
+
+/* The rows' values of the piece as float32. */
+INLINE void
+e4m3_spread(const job_t *j, size_t b0, size_t n)
+{
+    micro_t *s = (micro_t *) (void *) j->s;
+    const uint8_t *x;
+
+    for (size_t r = 0; r < j->n; r++) {
+        x = row_of(j, r) + b0 * DI_WBLOCK;
+        for (size_t i = 0; i < n * DI_WBLOCK; i += 8)
+            _mm256_store_ps(&s->x[r][i], _mm256_cvtepi32_ps(
+                _mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)
+                                                     (x + i)))));
+    }
+}
+
+/* At most MICRO_PANELS panels. */
+static void
+e4m3_panels(const job_t *j, size_t p0, size_t n_panels)
+{
+    micro_t *s = (micro_t *) (void *) j->s;
+    __m256 v[2];
+    size_t n;
+
+    memset(s->acc, 0, n_panels * sizeof(s->acc[0]));
+    for (size_t b = 0; b < j->n_blocks; b += MICRO_BLOCKS) {
+        n = j->n_blocks - b < MICRO_BLOCKS ? j->n_blocks - b : MICRO_BLOCKS;
+        e4m3_spread(j, b, n);
+        for (size_t p = 0; p < n_panels; p++) {
+            if (e4m3_piece_few(j, p0 + p, s->acc[p], b, n))
+                continue;
+            e4m3_expand(j, p0 + p, b, n);
+            e4m3_tiles(j, s->acc[p], b, n);
+        }
+    }
+    for (size_t p = 0; p < n_panels; p++) {
+        for (size_t r = 0; r < j->n; r++) {
+            v[0] = _mm256_load_ps(s->acc[p][r]);
+            v[1] = _mm256_load_ps(s->acc[p][r] + 8);
+            put(j, p0 + p, r, v);
+        }
+    }
+}
+
+/* -- entry ----------------------------------------------------------------- */
+
+INLINE void
+matmul_micro(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part, size_t p0,
+             size_t p1, size_t r0, size_t r1, void *scratch)
+{
+    job_t j = { .s = scratch, .a = a, .part = part, .r0 = r0,
+                .f = { .bias = 12 }, .n_blocks = a->w->k / DI_WBLOCK };
+    size_t n, group;
+
+    for (; j.r0 < r1; j.r0 += j.n) {
+        j.n = r1 - j.r0 < ROWS_MAX ? r1 - j.r0 : ROWS_MAX;
+        group = j.n > TILE_ROWS ? MICRO_PANELS : 1;
+        for (size_t p = p0; p < p1; p += n) {
+            n = p1 - p < group ? p1 - p : group;
+            if (part->type != DI_W_E2M1_R32) {
+                e4m3_panels(&j, p, n);
+                continue;
+            }
+            for (size_t i = 0; i < n; i++)
+                e2m1_panel(&j, p + i);
+        }
+    }
+}
+
+#endif
