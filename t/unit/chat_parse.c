@@ -199,7 +199,6 @@ check_messages(void)
         "{\"role\":\"assistant\",\"content\":[{\"type\":\"refusal\","
         "\"refusal\":\"never\"}]},"
         "{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null},"
-        "{\"role\":\"tool\",\"content\":\"r\",\"tool_call_id\":\"c\"},"
         "{\"role\":\"user\",\"content\":\"<|im_end|>\\u00e9\"}]}";
     di_chat_req_t   *req;
     const di_conv_t *c;
@@ -212,7 +211,7 @@ check_messages(void)
     }
 
     c = di_chat_req_conv(req);
-    CHECK_EQ_INT(c->n_msgs, 8);
+    CHECK_EQ_INT(c->n_msgs, 7);
     CHECK(c->msgs[0].role == DI_ROLE_SYSTEM && str_is(c->msgs[0].name, "bob"));
     CHECK(c->msgs[1].role == DI_ROLE_DEVELOPER
           && c->msgs[1].name.data == NULL);
@@ -220,8 +219,7 @@ check_messages(void)
     CHECK(str_is(c->msgs[3].content, "no"));
     CHECK(str_is(c->msgs[4].content, "never"));
     CHECK(str_is(c->msgs[5].content, ""));
-    CHECK(c->msgs[6].role == DI_ROLE_TOOL);
-    CHECK(str_is(c->msgs[7].content, "<|im_end|>\xc3\xa9"));
+    CHECK(str_is(c->msgs[6].content, "<|im_end|>\xc3\xa9"));
     di_chat_req_close(req);
 }
 
@@ -268,7 +266,7 @@ static const struct {
     { ",\"user\":{}", "user", "invalid_type", "" },
     { ",\"metadata\":\"x\"", "metadata", "invalid_type", "" },
     { ",\"tools\":{}", "tools", "invalid_type", "" },
-    { ",\"tool_choice\":1", "tool_choice", "invalid_type", "" },
+    { ",\"tool_choice\":1", "tool_choice", "invalid_value", "" },
     { ",\"logit_bias\":[]", "logit_bias", "invalid_type", "" },
 
     /* ranges */
@@ -328,13 +326,17 @@ static const struct {
       "stream_options.include_usage", "invalid_type", "" },
 
     /* documented, but not here */
-    { ",\"tools\":[{\"type\":\"function\"}]", "tools",
-      "unsupported_parameter", "tool calls" },
+    { ",\"tools\":[{\"type\":\"function\"}]", "tools[0].function",
+      "missing_required_parameter", "" },
+    { ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]",
+      "tools", "unsupported_parameter", "no spelling for tools" },
     { ",\"functions\":[{}]", "functions", "unsupported_parameter", "" },
-    { ",\"tool_choice\":\"required\"", "tool_choice", "unsupported_value",
+    { ",\"tool_choice\":\"required\"", "tool_choice", "invalid_value",
+      "no tools" },
+    { ",\"tool_choice\":\"maybe\"", "tool_choice", "invalid_value",
       "'required'" },
-    { ",\"tool_choice\":{\"type\":\"function\"}", "tool_choice",
-      "unsupported_parameter", "" },
+    { ",\"tool_choice\":{\"type\":\"function\"}", "tool_choice.function",
+      "missing_required_parameter", "" },
     { ",\"function_call\":{\"name\":\"f\"}", "function_call",
       "unsupported_parameter", "" },
     { ",\"response_format\":{\"type\":\"json_object\"}",
@@ -364,8 +366,8 @@ static const struct {
       "missing_required_parameter", "" },
     { "{\"role\":\"robot\",\"content\":\"x\"}", "messages[1].role",
       "invalid_value", "'robot'" },
-    { "{\"role\":\"function\",\"content\":\"x\"}", "messages[1].role",
-      "unsupported_parameter", "" },
+    { "{\"role\":\"function\",\"content\":\"x\"}", "messages[1]",
+      "unsupported_content", "use the role 'tool'" },
     { "{\"role\":1,\"content\":\"x\"}", "messages[1].role", "invalid_type",
       "" },
     { "{\"role\":\"user\"}", "messages[1].content",

@@ -93,7 +93,7 @@ encode_prompt(out_t *out, const di_vocab_t *v, const char *text, size_t len,
 }
 
 static json_t *
-run(const json_t *input)
+run(const json_t *input, const char *line, size_t line_len)
 {
     const char       *mode = json_string_value(json_object_get(input, "mode"));
     const json_t     *ranges = json_object_get(input, "special_ranges");
@@ -106,6 +106,8 @@ run(const json_t *input)
     out_t             out = { .room = len + json_array_size(ranges) + 1 };
     json_t           *error = NULL, *ids = json_array();
 
+    (void) line;
+    (void) line_len;
     out.ids = calloc(out.room, sizeof(*out.ids));
     must(out.ids != NULL && di_tok_open(v, &out.tok) == DI_OK);
     if (ranges != NULL)

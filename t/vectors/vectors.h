@@ -22,12 +22,13 @@ typedef struct {
     /* Is this vector one of the kind? */
     bool      (*takes)(const json_t *input, const json_t *expected);
     /* Returns owned what the codec makes of an input, to be compared with
-     * "expected" by value: values that differ in every run are replaced by
-     * then, as in the vectors.  Prints nothing, never NULL. */
-    json_t   *(*run)(const json_t *input);
+     * "expected" by value.  The vector's line is there for what jansson can't
+     * keep, such as integers above INT64_MAX.  Values that differ in every run
+     * are replaced by then, as in the vectors.  Prints nothing, never NULL. */
+    json_t   *(*run)(const json_t *input, const char *line, size_t len);
 } vectors_kind_t;
 
-extern const vectors_kind_t vectors_tokenize;
+extern const vectors_kind_t vectors_tokenize, vectors_render;
 
 /* The vocabulary that a vector names: a folder of --tokenizers, or
  * "deepseek+system".  Opened once; failing ends the program. */

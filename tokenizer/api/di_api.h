@@ -107,6 +107,9 @@ typedef struct {
     const di_model_name_t *models;       /* official, n 0: DeepSeek-V4-Pro
                                           * and DeepSeek-V4.1-Flash         */
     size_t      n_models;
+    di_str_t    history;         /* strict Responses: JSON array of items
+                                  * that come before the input (those of
+                                  * previous_response_id); data NULL: none  */
     bool        no_thinking;     /* default_thinking_mode = false           */
     bool        reject_missing_reasoning;
                                  /* reasoning_content_behavior = reject     */
@@ -179,7 +182,11 @@ typedef struct {
 typedef struct di_req_s di_req_t;
 
 /* Parse a body.  DI_OK and *req owned by the caller, or a code with *e
- * filled (status 4xx; DI_ENOMEM: 500).  options may be NULL; borrowed. */
+ * filled (status 4xx; DI_ENOMEM: 500).  options may be NULL; borrowed.
+ * DI_EAGAIN, strict Responses alone: the body goes on from another response
+ * and options have no history.  *req is set, but all that may be asked of it
+ * is di_req_model() and di_req_previous(); close it, fetch that response's
+ * items and parse again. */
 int di_req_parse(di_api_t api, const di_req_options_t *options,
                  const char *body, size_t len, di_req_t **req,
                  di_api_err_t *e);
@@ -204,10 +211,14 @@ const di_json_t *di_req_body(const di_req_t *req);
  * conversation and those that its messages brought. */
 const di_tool_t *di_req_tool(const di_req_t *req, di_str_t name);
 
-/* Responses, strict: is the answer to be stored; the response it goes on
- * from (data NULL: none), whose conversation the caller must put before. */
+/* Responses, strict: is the answer to be stored; the response that it goes on
+ * from (data NULL: none). */
 bool di_req_store(const di_req_t *req);
 di_str_t di_req_previous(const di_req_t *req);
+/* Responses: the history's and the input's items, JSON values joined by
+ * commas without brackets.  What is stored with the output's items behind
+ * them is the history of the next request. */
+void di_req_write_items(const di_req_t *req, di_sbuf_t *b);
 
 /* Completions: its prompts, one or more; NULL for every other API. */
 const di_prompt_t *di_req_prompts(const di_req_t *req, size_t *n);

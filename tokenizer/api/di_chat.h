@@ -24,25 +24,35 @@ void di_chat_write_error(di_sbuf_t *b, const di_api_err_t *e);
 void di_chat_write_error_event(di_sbuf_t *b, const di_api_err_t *e);
 
 typedef di_req_params_t di_chat_params_t;
-typedef struct di_chat_req_s di_chat_req_t;
+typedef di_req_t di_chat_req_t;
 
 typedef struct {
-    size_t   depth;              /* JSON nesting, 0: 64; at most 256        */
-    size_t   messages;           /* 0: 4096                                 */
-    uint32_t vocab;              /* ids in logit_bias and stop_token_ids
-                                  * must be below                           */
+    size_t   depth;              /* as of di_req_options_t                  */
+    size_t   messages;
+    uint32_t vocab;
 } di_chat_limits_t;
 
-/* Parse a body.  DI_OK and *req owned by the caller, or a code with *e
- * filled (status 4xx; DI_ENOMEM: 500).  Unknown fields' names are gathered
- * for the info log. */
-int di_chat_parse(const char *body, size_t len, const di_chat_limits_t *limits,
-                  di_chat_req_t **req, di_api_err_t *e);
-void di_chat_req_close(di_chat_req_t *req);
-di_str_t di_chat_req_model(const di_chat_req_t *req);
-const di_conv_t *di_chat_req_conv(const di_chat_req_t *req);
-const di_chat_params_t *di_chat_req_params(const di_chat_req_t *req);
-di_str_t di_chat_req_ignored(const di_chat_req_t *req); /* "foo, bar" or "" */
+/* di_req_parse() of this API by the strict codec, for a plain dialect. */
+static inline int
+di_chat_parse(const char *body, size_t len, const di_chat_limits_t *limits,
+              di_chat_req_t **req, di_api_err_t *e)
+{
+    di_req_options_t options = { .codec = DI_CODEC_STRICT };
+
+    if (limits != NULL) {
+        options.depth = limits->depth;
+        options.messages = limits->messages;
+        options.vocab = limits->vocab;
+    }
+
+    return di_req_parse(DI_API_CHAT, &options, body, len, req, e);
+}
+
+#define di_chat_req_close    di_req_close
+#define di_chat_req_model    di_req_model
+#define di_chat_req_conv     di_req_conv
+#define di_chat_req_params   di_req_params
+#define di_chat_req_ignored  di_req_ignored
 
 /* ------------------------------------------------------------ responses -- */
 

@@ -30,6 +30,7 @@
 
 #define DI_JSON_NODES_MAX  (1u << 20)   /* values in one body               */
 #define DI_JSON_DEPTH_MAX  256          /* highest depth that may be set    */
+#define DI_JSON_DEPTH_OFFICIAL  127     /* of the official codec            */
 
 typedef enum {
     DI_JSON_NULL = 0, DI_JSON_FALSE, DI_JSON_TRUE, DI_JSON_INT, DI_JSON_UINT,
@@ -60,6 +61,12 @@ struct di_json_s {
  * O(len), and O(k log k) for an object of k members. */
 int di_json_read(di_arena_t *arena, const char *body, size_t len, size_t depth,
                  di_json_t **root, di_err_t *err);
+
+/* The same by the rules of the official codec, with serde_json's sentences:
+ * any value at the top, \u0000 kept, and of members with one name the last
+ * one's value in the first one's place. */
+int di_json_read_lax(di_arena_t *arena, const char *body, size_t len,
+                     size_t depth, di_json_t **root, di_err_t *err);
 
 /* The member called name, or NULL. */
 const di_json_t *di_json_get(const di_json_t *object, const char *name);
@@ -98,6 +105,20 @@ void di_json_add_text(di_sbuf_t *b, const char *text, size_t len);
 void di_json_add_string(di_sbuf_t *b, const char *text, size_t len);
 void di_json_add_u64(di_sbuf_t *b, uint64_t v);
 void di_json_add_i64(di_sbuf_t *b, int64_t v);
+/* How a tree is written.  Both keep the order of members and all characters
+ * above U+001F.  A double has the shortest digits that give it back. */
+typedef enum {
+    DI_JSON_COMPACT = 0,         /* no blanks; 0.00001, 1e-6, 1e+16         */
+    DI_JSON_SPACED,              /* ", " and ": "; numbers likewise         */
+    DI_JSON_PYTHON,              /* the same, numbers as Python's repr():
+                                  * 0.0001, 1e-05, 1e+16                    */
+} di_json_style_t;
+
+/* A whole value; recursion is as deep as the reader allowed. */
+void di_json_add_tree(di_sbuf_t *b, const di_json_t *v, di_json_style_t style);
+/* A string, quoted, as a tree of these styles has it. */
+void di_json_add_plain(di_sbuf_t *b, di_str_t s);
+
 /* A log-probability: at most 8 decimals, at least one; NaN and what is below
  * -9999 become -9999.0, as JSON has no infinities. */
 void di_json_add_logprob(di_sbuf_t *b, float v);

@@ -10,6 +10,10 @@
  * bytes at a time.  An escape is never shorter than what it stands for, so
  * unescaping writes behind the reading position, into the same bytes.
  *
+ * The lax reading differs in what it takes and in its words; where a member
+ * is met again, the first one takes over the new value.  A body's first byte
+ * is no member's value, so offset 0 marks a member whose value was taken.
+ *
  * Duplicate keys: members of small objects are compared pairwise, of large
  * ones sorted, so that no body costs quadratic time.
  */
@@ -36,8 +40,38 @@ typedef struct {
     size_t      depth_max;
     di_json_t  *stack[DI_JSON_DEPTH_MAX];   /* them, outermost first        */
     di_json_t **tail[DI_JSON_DEPTH_MAX];    /* where their next child goes  */
+    bool        lax;             /* di_json_read_lax()                      */
     di_err_t   *err;
 } reader_t;
+
+/* What can be wrong, and how each reading says it. */
+typedef enum {
+    WANT_VALUE, WANT_IDENT, WANT_KEY, WANT_COLON, WANT_MEMBER_END,
+    WANT_ELEMENT_END, WANT_DIGIT, WANT_END, WANT_OBJECT,
+} want_t;
+
+static const struct {
+    const char *strict;          /* what was expected                       */
+    const char *lax;             /* serde_json's sentence                   */
+    const char *lax_end;         /* the same where the body ends            */
+} wants[] = {
+    [WANT_VALUE] = { "a value", "expected value",
+                     "EOF while parsing a value" },
+    [WANT_IDENT] = { "a value", "expected ident",
+                     "EOF while parsing a value" },
+    [WANT_KEY] = { "a key", "key must be a string",
+                   "EOF while parsing an object" },
+    [WANT_COLON] = { "':'", "expected `:`", "EOF while parsing an object" },
+    [WANT_MEMBER_END] = { "',' or '}'", "expected `,` or `}`",
+                          "EOF while parsing an object" },
+    [WANT_ELEMENT_END] = { "',' or ']'", "expected `,` or `]`",
+                           "EOF while parsing a list" },
+    [WANT_DIGIT] = { "a digit", "invalid number",
+                     "EOF while parsing a value" },
+    [WANT_END] = { "the end of the body", "trailing characters",
+                   "trailing characters" },
+    [WANT_OBJECT] = { "a JSON object", NULL, NULL },     /* strict only     */
+};
 
 /* ----------------------------------------------------------------- errors */
 
@@ -54,15 +88,31 @@ fail(reader_t *r, int code, const char *p, const char *what)
         }
     }
 
+    /* serde_json's column is that of the last byte there is. */
+    if (r->lax && p == r->end)
+        start++;
+
     return di_err_set(r->err, code, offset, "%s at line %zu column %zu", what,
                       line, offset - start + 1);
 }
 
+/* Where the two readings have words of their own for one fault. */
 static int
-unexpected(reader_t *r, const char *expected)
+fail_as(reader_t *r, const char *p, const char *strict, const char *lax)
+{
+    return fail(r, DI_EFORMAT, p, r->lax ? lax : strict);
+}
+
+static int
+unexpected(reader_t *r, want_t want)
 {
     unsigned char c = (unsigned char) *r->p;
+    const char   *expected = wants[want].strict;
     char          what[80];
+
+    if (r->lax)
+        return fail(r, DI_EFORMAT, r->p, r->p == r->end
+                    ? wants[want].lax_end : wants[want].lax);
 
     if (r->p == r->end)
         snprintf(what, sizeof(what), "the body ends, expected %s", expected);
@@ -248,9 +298,9 @@ unicode_escape(reader_t *r, char **src, char **dst)
 
     c = hex4(p + 2);
     if (c < 0)
-        return fail(r, DI_EFORMAT, p, "\\u needs four hex digits");
+        return fail_as(r, p, "\\u needs four hex digits", "invalid escape");
 
-    if (c == 0)
+    if (c == 0 && !r->lax)
         return fail(r, DI_EFORMAT, p, "\\u0000 is not allowed");
 
     *src += 6;
@@ -258,7 +308,10 @@ unicode_escape(reader_t *r, char **src, char **dst)
     if (c >= 0xd800 && c <= 0xdfff) {
         low = c < 0xdc00 && p[6] == '\\' && p[7] == 'u' ? hex4(p + 8) : -1;
         if (low < 0xdc00 || low > 0xdfff)
-            return fail(r, DI_EFORMAT, p, "lone surrogate escape");
+            return fail_as(r, r->lax ? p + 6 : p, "lone surrogate escape",
+                           c < 0xdc00 && low < 0
+                           ? "unexpected end of hex escape"
+                           : "lone leading surrogate in hex escape");
 
         c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
         *src += 6;
@@ -280,11 +333,22 @@ escape(reader_t *r, char **src, char **dst)
 
     at = c == '\0' ? NULL : strchr(from, c);
     if (at == NULL)
-        return fail(r, DI_EFORMAT, *src, "unknown escape in a string");
+        return fail_as(r, *src, "unknown escape in a string",
+                       "invalid escape");
 
     *(*dst)++ = to[at - from];
     *src += 2;
     return DI_OK;
+}
+
+/* The quote that ends the string that p lies in, or the end. */
+static const char *
+closing_quote(const reader_t *r, const char *p)
+{
+    while (p < r->end && *p != '"')
+        p += 1 + (*p == '\\' && p + 1 < r->end);
+
+    return p;
 }
 
 /* The string at p (its opening quote). */
@@ -300,7 +364,8 @@ read_string(reader_t *r, di_str_t *out)
     for ( ;; ) {
         q = run_end(r, src, &bad);
         if (bad)
-            return fail(r, DI_EFORMAT, q, "invalid UTF-8");
+            return fail_as(r, r->lax ? closing_quote(r, q) : q,
+                           "invalid UTF-8", "invalid unicode code point");
 
         if (dst != src)
             memmove(dst, src, (size_t) (q - src));
@@ -311,10 +376,13 @@ read_string(reader_t *r, di_str_t *out)
             break;
 
         if (q == r->end)
-            return fail(r, DI_EFORMAT, open, "unterminated string");
+            return fail_as(r, r->lax ? q : open, "unterminated string",
+                           "EOF while parsing a string");
 
         if (*q != '\\')
-            return fail(r, DI_EFORMAT, q, "raw control character in a string");
+            return fail_as(r, q, "raw control character in a string",
+                           "control character (\\u0000-\\u001F) found while"
+                           " parsing a string");
 
         rc = escape(r, &src, &dst);
         if (rc != DI_OK)
@@ -364,7 +432,7 @@ read_number(reader_t *r, di_json_t *node)
     q = *p == '0' ? p + 1 : digits(p);
     if (q == p) {
         r->p = p;
-        return unexpected(r, "a digit");
+        return unexpected(r, WANT_DIGIT);
     }
 
     for (c = p; c < q; c++)
@@ -377,7 +445,7 @@ read_number(reader_t *r, di_json_t *node)
         q = digits(p);
         if (q == p) {
             r->p = p;
-            return unexpected(r, "a digit");
+            return unexpected(r, WANT_DIGIT);
         }
     }
 
@@ -387,7 +455,7 @@ read_number(reader_t *r, di_json_t *node)
         q = digits(p);
         if (q == p) {
             r->p = p;
-            return unexpected(r, "a digit");
+            return unexpected(r, WANT_DIGIT);
         }
     }
 
@@ -419,8 +487,15 @@ static int
 read_literal(reader_t *r, const char *word, size_t len, di_json_type_t type,
              di_json_t *node)
 {
-    if ((size_t) (r->end - r->p) < len || memcmp(r->p, word, len) != 0)
-        return unexpected(r, "a value");
+    size_t n = 0;
+
+    while (n < len && r->p[n] == word[n])
+        n++;
+
+    if (n < len) {
+        r->p += r->lax ? n : 0;
+        return unexpected(r, WANT_IDENT);
+    }
 
     r->p += len;
     node->type = (uint8_t) type;
@@ -463,20 +538,57 @@ duplicate(reader_t *r, const di_json_t *node)
     return fail(r, DI_EFORMAT, node->key.data, what);
 }
 
-/* Refuse an object with two members of one name. */
-static int
-check_keys(reader_t *r, const di_json_t *object)
+/* The first member of y's name takes y's value; y is marked by its empty
+ * place in the body, for unlinking. */
+static void
+take_value(di_json_t *first, di_json_t *y)
 {
-    di_json_t *x, *y, **sorted, *twice = NULL;
+    di_json_t *next = first->next;
+    di_str_t   key = first->key;
+
+    *first = *y;
+    first->next = next;
+    first->key = key;
+    y->offset = 0;
+}
+
+static void
+unlink_taken(di_json_t *object)
+{
+    di_json_t **link = &object->v.list.first;
+
+    while (*link != NULL) {
+        if ((*link)->offset == 0) {
+            *link = (*link)->next;
+            object->v.list.n--;
+
+        } else {
+            link = &(*link)->next;
+        }
+    }
+}
+
+/* Of two members of one name: an error, or lax, the last one's value. */
+static int
+check_keys(reader_t *r, di_json_t *object)
+{
+    di_json_t *x, *y, **sorted, *twice = NULL, *first;
     size_t     n = object->v.list.n, i = 0;
 
     if (n <= PAIRWISE_MAX) {
         for (x = object->v.list.first; x != NULL; x = x->next) {
             for (y = object->v.list.first; y != x; y = y->next) {
-                if (same_key(x, y))
+                if (y->offset == 0 || !same_key(x, y))
+                    continue;
+                if (!r->lax)
                     return duplicate(r, x);
+                take_value(y, x);
+                twice = x;
+                break;
             }
         }
+        if (twice != NULL)
+            unlink_taken(object);
         return DI_OK;
     }
 
@@ -489,13 +601,27 @@ check_keys(reader_t *r, const di_json_t *object)
 
     qsort(sorted, n, sizeof(*sorted), by_key);
 
-    for (i = 1; i < n && twice == NULL; i++) {
-        if (same_key(sorted[i - 1], sorted[i]))
-            twice = sorted[i];
+    first = sorted[0];
+
+    for (i = 1; i < n && (twice == NULL || r->lax); i++) {
+        if (!same_key(first, sorted[i])) {
+            first = sorted[i];
+            continue;
+        }
+        twice = sorted[i];
+        if (r->lax)
+            take_value(first, twice);
     }
 
     free(sorted);
-    return twice == NULL ? DI_OK : duplicate(r, twice);
+    if (twice == NULL)
+        return DI_OK;
+
+    if (!r->lax)
+        return duplicate(r, twice);
+
+    unlink_taken(object);
+    return DI_OK;
 }
 
 static void
@@ -509,6 +635,9 @@ static int
 push(reader_t *r, di_json_t *node, di_json_type_t type)
 {
     char what[64];
+
+    if (r->depth == r->depth_max && r->lax)
+        return fail(r, DI_ELIMIT, r->p, "recursion limit exceeded");
 
     if (r->depth == r->depth_max) {
         snprintf(what, sizeof(what), "nested deeper than %zu levels",
@@ -551,7 +680,7 @@ read_value(reader_t *r, di_json_t *node)
         return read_number(r, node);
     }
 
-    return unexpected(r, "a value");
+    return unexpected(r, WANT_VALUE);
 }
 
 /* A new child of the innermost container, with its key if that has keys. */
@@ -570,7 +699,7 @@ read_child(reader_t *r)
 
     if (parent->type == DI_JSON_OBJECT) {
         if (*r->p != '"')
-            return unexpected(r, "a key");
+            return unexpected(r, WANT_KEY);
 
         rc = read_string(r, &node->key);
         if (rc != DI_OK)
@@ -578,7 +707,7 @@ read_child(reader_t *r)
 
         skip_space(r);
         if (*r->p != ':')
-            return unexpected(r, "':'");
+            return unexpected(r, WANT_COLON);
 
         r->p++;
         skip_space(r);
@@ -607,17 +736,22 @@ read_step(reader_t *r)
 
     if (cur->v.list.n > 0) {
         if (*r->p != ',')
-            return unexpected(r, object ? "',' or '}'" : "',' or ']'");
+            return unexpected(r, object ? WANT_MEMBER_END : WANT_ELEMENT_END);
         r->p++;
         skip_space(r);
+        if (r->lax && (*r->p == '}' || *r->p == ']'))
+            return fail(r, DI_EFORMAT, r->p, "trailing comma");
+
+    } else if (r->lax && r->p == r->end) {
+        return unexpected(r, object ? WANT_MEMBER_END : WANT_ELEMENT_END);
     }
 
     return read_child(r);
 }
 
-int
-di_json_read(di_arena_t *arena, const char *body, size_t len, size_t depth,
-             di_json_t **root, di_err_t *err)
+static int
+read_body(di_arena_t *arena, const char *body, size_t len, size_t depth,
+          bool lax, di_json_t **root, di_err_t *err)
 {
     reader_t   r;
     di_json_t *top;
@@ -629,6 +763,7 @@ di_json_read(di_arena_t *arena, const char *body, size_t len, size_t depth,
     r.arena = arena;
     r.body = body;
     r.err = err;
+    r.lax = lax;
     r.nodes = 0;
     r.depth = 0;
     r.depth_max = depth < DI_JSON_DEPTH_MAX ? depth : DI_JSON_DEPTH_MAX;
@@ -643,12 +778,12 @@ di_json_read(di_arena_t *arena, const char *body, size_t len, size_t depth,
     r.p = r.copy;
     r.end = r.copy + len;
 
-    if (len >= 3 && memcmp(body, "\xef\xbb\xbf", 3) == 0)
+    if (!lax && len >= 3 && memcmp(body, "\xef\xbb\xbf", 3) == 0)
         return fail(&r, DI_EFORMAT, r.p, "unexpected byte order mark");
 
     skip_space(&r);
-    if (*r.p != '{')
-        return unexpected(&r, "a JSON object");
+    if (*r.p != '{' && !lax)
+        return unexpected(&r, WANT_OBJECT);
 
     rc = read_value(&r, top);
     while (rc == DI_OK && r.depth > 0)
@@ -659,10 +794,24 @@ di_json_read(di_arena_t *arena, const char *body, size_t len, size_t depth,
 
     skip_space(&r);
     if (r.p != r.end)
-        return unexpected(&r, "the end of the body");
+        return unexpected(&r, WANT_END);
 
     *root = top;
     return DI_OK;
+}
+
+int
+di_json_read(di_arena_t *arena, const char *body, size_t len, size_t depth,
+             di_json_t **root, di_err_t *err)
+{
+    return read_body(arena, body, len, depth, false, root, err);
+}
+
+int
+di_json_read_lax(di_arena_t *arena, const char *body, size_t len, size_t depth,
+                 di_json_t **root, di_err_t *err)
+{
+    return read_body(arena, body, len, depth, true, root, err);
 }
 
 const di_json_t *

@@ -207,18 +207,6 @@ chatml_close(di_dialect_t *dialect)
 }
 
 static int
-special_id(const di_vocab_t *vocab, const char *text, int32_t *id,
-           di_err_t *err)
-{
-    *id = di_vocab_special(vocab, text, strlen(text));
-    if (*id >= 0)
-        return DI_OK;
-
-    return di_err_set(err, DI_EFORMAT, 0, "the vocabulary has no special token"
-                      " %s, which the dialect chatml needs", text);
-}
-
-static int
 chatml_open(const di_vocab_t *vocab, di_str_t template_text,
             di_dialect_t **dialect, di_err_t *err)
 {
@@ -231,9 +219,9 @@ chatml_open(const di_vocab_t *vocab, di_str_t template_text,
 
     c->base.ops = &di_dialect_chatml;
 
-    rc = special_id(vocab, START, &c->start, err);
+    rc = di_dialect_special(vocab, "chatml", START, &c->start, err);
     if (rc == DI_OK)
-        rc = special_id(vocab, END, &c->end, err);
+        rc = di_dialect_special(vocab, "chatml", END, &c->end, err);
 
     if (rc == DI_OK && template_text.data != NULL
         && set_system(c, template_text) != DI_OK)
@@ -254,11 +242,11 @@ static void
 render_turn(const chatml_t *c, const char *role, const char *text, size_t len,
             di_pieces_t *pieces)
 {
-    di_pieces_special(pieces, c->start);
+    di_pieces_special(pieces, c->start, START);
     di_pieces_text(pieces, role, strlen(role));
     di_pieces_text(pieces, "\n", 1);
     di_pieces_text(pieces, text, len);
-    di_pieces_special(pieces, c->end);
+    di_pieces_special(pieces, c->end, END);
     di_pieces_text(pieces, "\n", 1);
 }
 
@@ -295,7 +283,7 @@ chatml_render(const di_dialect_t *dialect, const di_conv_t *conv,
     }
 
     if (conv->open_assistant) {
-        di_pieces_special(pieces, c->start);
+        di_pieces_special(pieces, c->start, START);
         di_pieces_text(pieces, "assistant\n", 10);
     }
 

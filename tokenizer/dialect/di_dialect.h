@@ -99,7 +99,7 @@ typedef struct {
     bool             open_assistant;     /* end with its header             */
     bool             thinking;
     di_effort_t      effort;     /* NONE unless thinking                    */
-    const di_tool_t *tools;
+    const di_tool_t *const *tools;
     size_t           n_tools;
     di_tool_choice_t choice;     /* a named tool: it alone is in tools, and
                                   * it is required                          */

@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const di_dialect_ops_t *const dialects[] = { &di_dialect_chatml };
+static const di_dialect_ops_t *const dialects[] = {
+    &di_dialect_chatml, &di_dialect_deepseek_v4, &di_dialect_deepseek_v41,
+};
 
 #define N_DIALECTS  (sizeof(dialects) / sizeof(dialects[0]))
 
@@ -39,15 +41,6 @@ add_piece(di_pieces_t *p)
     }
 
     return &p->pieces[p->n++];
-}
-
-void
-di_pieces_special(di_pieces_t *p, int32_t id)
-{
-    di_piece_t *piece = add_piece(p);
-
-    if (piece != NULL)
-        *piece = (di_piece_t) { id, 0, 0 };
 }
 
 static void
@@ -77,6 +70,33 @@ text_room(di_pieces_t *p, size_t more)
     p->cap = cap;
 }
 
+/* Append to the text; false: no memory. */
+static bool
+add_text(di_pieces_t *p, const char *text, size_t len)
+{
+    text_room(p, len);
+    if (p->failed)
+        return false;
+
+    memcpy(p->text + p->len, text, len);
+    p->len += len;
+    return true;
+}
+
+void
+di_pieces_special(di_pieces_t *p, int32_t id, const char *spelling)
+{
+    size_t      at = p->len, len = strlen(spelling);
+    di_piece_t *piece;
+
+    if (!add_text(p, spelling, len))
+        return;
+
+    piece = add_piece(p);
+    if (piece != NULL)
+        *piece = (di_piece_t) { true, id, at, len };
+}
+
 void
 di_pieces_text(di_pieces_t *p, const char *text, size_t len)
 {
@@ -85,20 +105,27 @@ di_pieces_text(di_pieces_t *p, const char *text, size_t len)
     if (len == 0)
         return;
 
-    text_room(p, len);
-    if (p->failed)
-        return;
-
-    if (p->n == 0 || p->pieces[p->n - 1].special >= 0) {
+    if (p->n == 0 || p->pieces[p->n - 1].special) {
         piece = add_piece(p);
         if (piece == NULL)
             return;
-        *piece = (di_piece_t) { -1, p->len, 0 };
+        *piece = (di_piece_t) { false, -1, p->len, 0 };
     }
 
-    memcpy(p->text + p->len, text, len);
-    p->len += len;
-    p->pieces[p->n - 1].len += len;
+    if (add_text(p, text, len))
+        p->pieces[p->n - 1].len += len;
+}
+
+void
+di_pieces_put(di_pieces_t *p, const char *text)
+{
+    di_pieces_text(p, text, strlen(text));
+}
+
+void
+di_pieces_str(di_pieces_t *p, di_str_t s)
+{
+    di_pieces_text(p, s.data, s.len);
 }
 
 void
@@ -129,7 +156,7 @@ int
 di_dialect_open(const di_vocab_t *vocab, di_str_t template_text,
                 const char *name, di_dialect_t **dialect, di_err_t *err)
 {
-    char   names[64];
+    char   names[96];
     size_t i;
     bool   mine;
 
@@ -154,6 +181,22 @@ di_dialect_open(const di_vocab_t *vocab, di_str_t template_text,
                       " %s", template_text.data == NULL
                       ? "the model has no chat template"
                       : "the model's chat template is unknown", names);
+}
+
+int
+di_dialect_special(const di_vocab_t *vocab, const char *name,
+                   const char *spelling, int32_t *id, di_err_t *err)
+{
+    *id = -1;
+    if (vocab == NULL)
+        return DI_OK;
+
+    *id = di_vocab_special(vocab, spelling, strlen(spelling));
+    if (*id >= 0)
+        return DI_OK;
+
+    return di_err_set(err, DI_EFORMAT, 0, "the vocabulary has no special token"
+                      " %s, which the dialect %s needs", spelling, name);
 }
 
 void
@@ -183,10 +226,18 @@ di_dialect_caps(const di_dialect_t *dialect)
 
 /* --------------------------------------------------------------- encoding */
 
+static int
+no_special(const di_pieces_t *p, const di_piece_t *piece, di_err_t *err)
+{
+    return di_err_set(err, DI_EFORMAT, 0, "special token \"%.*s\" is not in the"
+                      " added vocabulary", (int) piece->len,
+                      p->text + piece->at);
+}
+
 /* Encode all pieces; past `limit` they are only counted. */
 static int
 encode_pieces(const di_pieces_t *p, di_tok_t *tok, int32_t *ids, size_t limit,
-              size_t *n_ids)
+              size_t *n_ids, di_err_t *err)
 {
     const di_piece_t *piece;
     size_t            i, got, used, n = 0;
@@ -196,9 +247,12 @@ encode_pieces(const di_pieces_t *p, di_tok_t *tok, int32_t *ids, size_t limit,
         piece = &p->pieces[i];
         used = n < limit ? n : limit;
 
-        if (piece->special >= 0) {
+        if (piece->special && piece->id < 0)
+            return no_special(p, piece, err);
+
+        if (piece->special) {
             if (n < limit)
-                ids[n] = piece->special;
+                ids[n] = piece->id;
             n++;
             continue;
         }
@@ -216,6 +270,18 @@ encode_pieces(const di_pieces_t *p, di_tok_t *tok, int32_t *ids, size_t limit,
 }
 
 int
+di_dialect_render(const di_dialect_t *dialect, const di_conv_t *conv,
+                  di_pieces_t *pieces, di_err_t *err)
+{
+    int rc = dialect->ops->render(dialect, conv, pieces, err);
+
+    if (rc == DI_OK && pieces->failed)
+        rc = di_err_set(err, DI_ENOMEM, 0, "out of memory");
+
+    return rc;
+}
+
+int
 di_dialect_encode(const di_dialect_t *dialect, di_tok_t *tok,
                   const di_conv_t *conv, size_t limit, int32_t **ids,
                   size_t *n, di_err_t *err)
@@ -225,7 +291,7 @@ di_dialect_encode(const di_dialect_t *dialect, di_tok_t *tok,
     size_t      cap;
     int         rc;
 
-    rc = dialect->ops->render(dialect, conv, &pieces, err);
+    rc = di_dialect_render(dialect, conv, &pieces, err);
     if (rc != DI_OK)
         goto done;
 
@@ -234,7 +300,7 @@ di_dialect_encode(const di_dialect_t *dialect, di_tok_t *tok,
     if (cap > limit)
         cap = limit;
 
-    if (!pieces.failed && cap < SIZE_MAX / sizeof(*out))
+    if (cap < SIZE_MAX / sizeof(*out))
         out = malloc((cap + 1) * sizeof(*out));
 
     if (out == NULL) {
@@ -242,7 +308,7 @@ di_dialect_encode(const di_dialect_t *dialect, di_tok_t *tok,
         goto done;
     }
 
-    rc = encode_pieces(&pieces, tok, out, cap, n);
+    rc = encode_pieces(&pieces, tok, out, cap, n, err);
     if (rc != DI_OK) {
         free(out);
         (void) di_err_set(err, rc, 0, rc == DI_ELIMIT

@@ -14,8 +14,10 @@
 #include "di_dialect.h"
 
 typedef struct {
-    int32_t special;             /* its id, or -1: text                     */
-    size_t  at;                  /* text: its place in di_pieces_t.text     */
+    bool    special;
+    int32_t id;                  /* special: its id, -1: there is none      */
+    size_t  at;                  /* its text, or the special's spelling, in
+                                  * di_pieces_t.text                        */
     size_t  len;
 } di_piece_t;
 
@@ -30,10 +32,22 @@ typedef struct {
     bool        failed;          /* an allocation failed                    */
 } di_pieces_t;
 
-void di_pieces_special(di_pieces_t *p, int32_t id);
+void di_pieces_special(di_pieces_t *p, int32_t id, const char *spelling);
 /* Ordinary text: joins the text before it.  Borrowed. */
 void di_pieces_text(di_pieces_t *p, const char *text, size_t len);
+void di_pieces_str(di_pieces_t *p, di_str_t s);
+void di_pieces_put(di_pieces_t *p, const char *text);    /* NUL-terminated  */
 void di_pieces_free(di_pieces_t *p);
+
+/* Render to pieces.  As di_dialect_encode(), and DI_ENOMEM; the pieces are
+ * to be freed in any case. */
+int di_dialect_render(const di_dialect_t *dialect, const di_conv_t *conv,
+                      di_pieces_t *pieces, di_err_t *err);
+
+/* Look up a special token that the dialect `name` needs; vocab NULL: -1.
+ * DI_OK or DI_EFORMAT. */
+int di_dialect_special(const di_vocab_t *vocab, const char *name,
+                       const char *spelling, int32_t *id, di_err_t *err);
 
 typedef struct {
     const char *name;
@@ -43,7 +57,7 @@ typedef struct {
     /* Is this template one of the dialect's?  DI_OK or DI_ENOMEM. */
     int  (*knows)(di_str_t template_text, bool *known);
 
-    /* Make the dialect for a vocabulary.  The template may be unknown (the
+    /* Make the dialect for a vocabulary (NULL: to render only).  The template may be unknown (the
      * dialect was named) or absent (data NULL).  As di_dialect_open(). */
     int  (*open)(const di_vocab_t *vocab, di_str_t template_text,
                  di_dialect_t **dialect, di_err_t *err);
@@ -60,5 +74,7 @@ struct di_dialect_s {
 };
 
 extern const di_dialect_ops_t di_dialect_chatml;
+extern const di_dialect_ops_t di_dialect_deepseek_v4;
+extern const di_dialect_ops_t di_dialect_deepseek_v41;
 
 #endif

@@ -1,0 +1,917 @@
+/*
+ * chat.c - Chat Completions: what a body may hold, and its conversion.
+ *
+ * Both codecs read through the same description.  Where this API leaves a
+ * choice:
+ * - texts of one message's content are joined with two newlines;
+ * - strict: an assistant message without content but with `refusal` has that
+ *   as its content: it is what the assistant said;
+ * - strict: `developer` is what OpenAI calls the system role for newer
+ *   models; the dialects spell it so;
+ * - results must stand right behind the calls that they answer, all of them.
+ */
+
+#include "shape.h"
+
+#include <string.h>
+
+/* ------------------------------------------------------------ description */
+
+#define REQUIRED  DI_MEMBER_REQUIRED
+#define STRICT    DI_MEMBER_STRICT
+#define OFFICIAL  DI_MEMBER_OFFICIAL
+
+static const di_member_t details[] = {
+    { .name = "low" }, { .name = "high" }, { .name = "original" },
+    { .name = "auto" }, { .name = NULL },
+};
+static const di_shape_t detail = { .kind = DI_SHAPE_ENUM, .name = "Detail",
+                                   .members = details };
+
+static const di_member_t url_members[] = {
+    { "url", &di_shape_text, REQUIRED, NULL },
+    { "detail", &detail, 0, NULL },
+    { .name = NULL },
+};
+static const di_shape_t url_shape = { .kind = DI_SHAPE_STRUCT,
+                                      .name = "ImageUrl",
+                                      .members = url_members };
+
+static const di_member_t text_members[] = {
+    { "text", &di_shape_text, REQUIRED, NULL }, { .name = NULL },
+};
+static const di_member_t image_members[] = {
+    { "image_url", &url_shape, REQUIRED, NULL }, { .name = NULL },
+};
+static const di_member_t file_members[] = {
+    { "file_data", &di_shape_text, 0, NULL },
+    { "filename", &di_shape_text, 0, NULL },
+    { "file_id", &di_shape_text, 0, NULL },
+    { .name = NULL },
+};
+static const di_member_t refusal_members[] = {
+    { "refusal", &di_shape_text, REQUIRED, NULL }, { .name = NULL },
+};
+static const di_shape_t text_part = { .kind = DI_SHAPE_STRUCT,
+                                      .members = text_members };
+static const di_shape_t image_part = { .kind = DI_SHAPE_STRUCT,
+                                       .members = image_members };
+static const di_shape_t file_part = { .kind = DI_SHAPE_STRUCT,
+                                      .members = file_members };
+static const di_shape_t refusal_part = { .kind = DI_SHAPE_STRUCT,
+                                         .members = refusal_members };
+
+static const char no_audio[] = "the model has no audio input";
+static const char no_files[] = "the model reads no files";
+
+static const di_member_t parts[] = {
+    { "text", &text_part, 0, NULL },
+    { "image_url", &image_part, 0, NULL },
+    { "file", &file_part, OFFICIAL, NULL },
+    { "file", NULL, STRICT, no_files },
+    { "input_audio", NULL, STRICT, no_audio },
+    { .name = NULL },
+};
+static const di_member_t assistant_parts[] = {
+    { "text", &text_part, 0, NULL },
+    { "image_url", &image_part, OFFICIAL, NULL },
+    { "file", &file_part, OFFICIAL, NULL },
+    { "refusal", &refusal_part, STRICT, NULL },
+    { .name = NULL },
+};
+static const di_shape_t part = { .kind = DI_SHAPE_TAGGED,
+                                 .name = "ContentBlock", .tag = "type",
+                                 .members = parts };
+static const di_shape_t assistant_part = {
+    .kind = DI_SHAPE_TAGGED, .name = "ContentBlock", .tag = "type",
+    .members = assistant_parts,
+};
+
+#define CONTENT_COMPLAINT  "content should be a string or a list"
+#define CONTENT_EXPECTS    "a string or an array of content parts"
+
+static const di_shape_t content = {
+    .kind = DI_SHAPE_TEXT_OR_LIST, .name = CONTENT_COMPLAINT, .of = &part,
+    .expects = CONTENT_EXPECTS,
+};
+static const di_shape_t assistant_content = {
+    .kind = DI_SHAPE_TEXT_OR_LIST, .name = CONTENT_COMPLAINT,
+    .of = &assistant_part, .expects = CONTENT_EXPECTS,
+};
+
+static const di_member_t function_type[] = {
+    { .name = "function" },
+    { "custom", NULL, STRICT, "only functions are" },
+    { .name = NULL },
+};
+static const di_shape_t function_tag = { .kind = DI_SHAPE_ENUM,
+                                         .members = function_type };
+
+static const di_member_t called_members[] = {
+    { "name", &di_shape_text, REQUIRED, NULL },
+    { "arguments", &di_shape_text, REQUIRED, NULL },
+    { .name = NULL },
+};
+static const di_shape_t called = { .kind = DI_SHAPE_STRUCT,
+                                   .name = "FunctionCall",
+                                   .members = called_members };
+static const di_member_t call_members[] = {
+    { "id", &di_shape_text, REQUIRED, NULL },
+    { "type", &function_tag, REQUIRED, NULL },
+    { "function", &called, REQUIRED, NULL },
+    { "index", NULL, STRICT, NULL },
+    { .name = NULL },
+};
+static const di_shape_t call = { .kind = DI_SHAPE_STRUCT, .name = "ToolCall",
+                                 .members = call_members };
+static const di_shape_t call_list = { .kind = DI_SHAPE_LIST, .of = &call };
+
+static const di_member_t plain_members[] = {
+    { "content", &content, REQUIRED, NULL },
+    { "name", &di_shape_text, STRICT, NULL },
+    { .name = NULL },
+};
+static const di_member_t assistant_members[] = {
+    { "content", &assistant_content, 0, NULL },
+    { "reasoning_content", &di_shape_text, 0, NULL },
+    { "tool_calls", &call_list, 0, NULL },
+    { "prefix", &di_shape_bool, 0, NULL },
+    { "name", &di_shape_text, STRICT, NULL },
+    { "refusal", &di_shape_text, STRICT, NULL },
+    { "annotations", NULL, STRICT, NULL },
+    { "audio", NULL, STRICT, no_audio },
+    { "function_call", NULL, STRICT, "use tool_calls" },
+    { .name = NULL },
+};
+static const di_member_t tool_members[] = {
+    { "content", &content, REQUIRED, NULL },
+    { "tool_call_id", &di_shape_text, REQUIRED, NULL },
+    { "name", &di_shape_text, STRICT, NULL },
+    { .name = NULL },
+};
+static const di_shape_t plain_message = { .kind = DI_SHAPE_STRUCT,
+                                          .members = plain_members };
+static const di_shape_t assistant_message = { .kind = DI_SHAPE_STRUCT,
+                                              .members = assistant_members };
+static const di_shape_t tool_message = { .kind = DI_SHAPE_STRUCT,
+                                         .members = tool_members };
+
+static const di_member_t roles[] = {
+    { "system", &plain_message, 0, NULL },
+    { "developer", &plain_message, STRICT, NULL },
+    { "user", &plain_message, 0, NULL },
+    { "assistant", &assistant_message, 0, NULL },
+    { "tool", &tool_message, 0, NULL },
+    { "latest_reminder", &plain_message, 0, NULL },
+    { "function", NULL, STRICT, "use the role 'tool'" },
+    { .name = NULL },
+};
+static const di_shape_t message_shape = { .kind = DI_SHAPE_TAGGED,
+                                          .name = "ChatMessage",
+                                          .tag = "role", .members = roles };
+static const di_shape_t message_list = { .kind = DI_SHAPE_LIST,
+                                         .of = &message_shape };
+
+static const di_member_t defined_members[] = {
+    { "name", &di_shape_text, REQUIRED, NULL },
+    { "description", &di_shape_text, 0, NULL },
+    { "parameters", NULL, 0, NULL },
+    { "strict", &di_shape_bool, 0, NULL },
+    { .name = NULL },
+};
+static const di_shape_t defined = { .kind = DI_SHAPE_STRUCT,
+                                    .name = "FunctionDefinition",
+                                    .members = defined_members };
+static const di_member_t definition_members[] = {
+    { "type", &function_tag, REQUIRED, NULL },
+    { "function", &defined, REQUIRED, NULL },
+    { .name = NULL },
+};
+static const di_shape_t definition = { .kind = DI_SHAPE_STRUCT,
+                                       .name = "ToolDefinition",
+                                       .members = definition_members };
+static const di_shape_t definition_list = { .kind = DI_SHAPE_LIST,
+                                            .of = &definition };
+
+static int check_choice(di_rq_t *rq, const di_json_t *v);
+
+static const di_shape_t choice = { .kind = DI_SHAPE_CUSTOM,
+                                   .check = check_choice };
+
+static const di_member_t schema_members[] = {
+    { "schema", NULL, REQUIRED, NULL },
+    { "strict", &di_shape_bool, 0, NULL },
+    { "name", &di_shape_text, STRICT, NULL },
+    { "description", &di_shape_text, STRICT, NULL },
+    { .name = NULL },
+};
+static const di_shape_t schema_shape = { .kind = DI_SHAPE_STRUCT,
+                                         .name = "JsonSchemaFormat",
+                                         .members = schema_members };
+static const di_member_t schema_format_members[] = {
+    { "json_schema", &schema_shape, REQUIRED, NULL }, { .name = NULL },
+};
+static const di_member_t regex_members[] = {
+    { "regex", &di_shape_text, REQUIRED, NULL }, { .name = NULL },
+};
+static const di_shape_t schema_format = { .kind = DI_SHAPE_STRUCT,
+                                          .members = schema_format_members };
+static const di_shape_t regex_format = { .kind = DI_SHAPE_STRUCT,
+                                         .members = regex_members };
+static const di_member_t formats[] = {
+    { .name = "json_object" },
+    { "json_schema", &schema_format, 0, NULL },
+    { "regex", &regex_format, 0, NULL },
+    { .name = "text" },
+    { .name = NULL },
+};
+static const di_shape_t format = { .kind = DI_SHAPE_TAGGED,
+                                   .name = "ResponseFormat", .tag = "type",
+                                   .members = formats };
+
+static const di_shape_t stop = {
+    .kind = DI_SHAPE_TEXT_OR_LIST, .of = &di_shape_text,
+    .name = "expected a string or a list",
+};
+static const di_member_t stream_members[] = {
+    { "include_usage", &di_shape_bool, 0, NULL }, { .name = NULL },
+};
+static const di_shape_t stream_options = { .kind = DI_SHAPE_STRUCT,
+                                           .name = "StreamOptions",
+                                           .members = stream_members };
+
+/* Fields of sampling are the strict codec's own (params.c). */
+static const di_member_t members[] = {
+    { "model", &di_shape_text, REQUIRED, NULL },
+    { "messages", &message_list, REQUIRED, NULL },
+    { "tools", &definition_list, 0, NULL },
+    { "tool_choice", &choice, 0, NULL },
+    { "response_format", &format, 0, NULL },
+    { "thinking", &di_shape_thinking, 0, NULL },
+    { "reasoning_effort", &di_shape_effort, 0, NULL },
+    { "temperature", &di_shape_f32, OFFICIAL, NULL },
+    { "top_p", &di_shape_f32, OFFICIAL, NULL },
+    { "presence_penalty", &di_shape_f32, OFFICIAL, NULL },
+    { "frequency_penalty", &di_shape_f32, OFFICIAL, NULL },
+    { "max_tokens", &di_shape_u32, OFFICIAL, NULL },
+    { "seed", &di_shape_u64, OFFICIAL, NULL },
+    { "n", &di_shape_u8, OFFICIAL, NULL },
+    { "stop", &stop, OFFICIAL, NULL },
+    { "logprobs", &di_shape_bool, OFFICIAL, NULL },
+    { "top_logprobs", &di_shape_u8, OFFICIAL, NULL },
+    { "stream", &di_shape_bool, OFFICIAL, NULL },
+    { "stream_options", &stream_options, OFFICIAL, NULL },
+    { "parallel_tool_calls", &di_shape_bool, OFFICIAL, NULL },
+    { "audio", NULL, STRICT, no_audio },
+    { "prediction", NULL, STRICT, "predicted outputs are not used here" },
+    { "web_search_options", NULL, STRICT, "this server can't search" },
+    { .name = NULL },
+};
+static const di_shape_t body = { .kind = DI_SHAPE_STRUCT,
+                                 .name = "ChatCompletionRequest",
+                                 .members = members };
+
+/* A name, or an object that names a function. */
+static int
+check_choice(di_rq_t *rq, const di_json_t *v)
+{
+    static const di_member_t chosen_members[] = {
+        { "name", &di_shape_text, REQUIRED, NULL }, { .name = NULL },
+    };
+    static const di_shape_t  chosen = { .kind = DI_SHAPE_STRUCT,
+                                        .name = "ToolChoiceFunction",
+                                        .members = chosen_members };
+    static const di_member_t object_members[] = {
+        { "type", &function_tag, REQUIRED, NULL },
+        { "function", &chosen, REQUIRED, NULL },
+        { .name = NULL },
+    };
+    static const di_shape_t  object = { .kind = DI_SHAPE_STRUCT,
+                                        .members = object_members };
+    static const char        prefix[] = "invalid request body: ";
+    const di_member_t       *m;
+    char                     text[sizeof(rq->e->message)];
+    int                      rc;
+
+    if (di_rq_is(v, "none") || di_rq_is(v, "auto") || di_rq_is(v, "required"))
+        return DI_OK;
+
+    if (v->type != DI_JSON_OBJECT)
+        return rq->official
+               ? di_shape_fail(rq, "expected one of `none`, `auto`, `required`"
+                               " or a tool")
+               : di_field_invalid(rq->e, rq->path, "invalid_value",
+                                  "Invalid '%s': expected 'none', 'auto',"
+                                  " 'required' or a function.", rq->path);
+
+    if (!rq->official)
+        return di_shape_check(rq, &object, v);
+
+    /* The official reader takes the members one by one, by name. */
+    for (m = object_members; m->name != NULL; m++) {
+        const di_json_t *f = di_json_get(v, m->name);
+
+        rc = f == NULL ? di_shape_fail(rq, "missing field `%s`", m->name)
+                       : di_shape_check(rq, m->shape, f);
+        if (rc != DI_EINVAL)
+            continue;
+
+        (void) snprintf(text, sizeof(text), "%s",
+                        rq->e->message + sizeof(prefix) - 1);
+        return f == NULL ? rc : di_shape_fail(rq, "field `%s`: %s", m->name,
+                                              text);
+    }
+
+    return DI_OK;
+}
+
+/* ---------------------------------------------------------------- content */
+
+/* A file that holds an image. */
+static int
+read_file(di_rq_t *rq, const di_json_t *v, size_t i, di_image_t *image)
+{
+    di_str_t    data = di_rq_text(v, "file_data");
+    bool        has_id = di_rq_get(v, "file_id") != NULL;
+    const char *why = NULL;
+    char        at[32];
+
+    memset(image, 0, sizeof(*image));
+    if (!rq->sees)
+        return DI_OK;
+
+    if (data.data == NULL && !has_id)
+        why = "file must have a file_id or file_data";
+    else if (data.data != NULL && has_id)
+        why = "file cannot have both file_id and file_data";
+    else if (has_id && di_rq_get(v, "filename") != NULL)
+        why = "file cannot have filename when file_id is present";
+    else if (has_id)
+        why = "file_id is not supported. Pass the image as a base64 data url"
+              " instead.";
+
+    (void) snprintf(at, sizeof(at), ".messages[%zu]", i);
+    if (why != NULL)
+        return di_rq_fail(rq, at, "%s: %s", at, why);
+
+    return di_rq_file_data(rq, at, data, image);
+}
+
+static int
+read_part(di_rq_t *rq, const di_json_t *v, size_t i, size_t j,
+          di_content_t *out)
+{
+    const di_json_t *url;
+    di_image_t       image;
+    char             at[48], long_at[80];
+    int              rc;
+
+    if (di_json_get(v, "type") != NULL && di_rq_is(di_json_get(v, "type"),
+                                                   "text"))
+        return di_content_add(rq, out, di_rq_text(v, "text"));
+
+    if (di_rq_is(di_json_get(v, "type"), "refusal"))
+        return di_content_add(rq, out, di_rq_text(v, "refusal"));
+
+    if (di_rq_is(di_json_get(v, "type"), "file")) {
+        rc = read_file(rq, v, i, &image);
+
+    } else {
+        url = di_rq_get(v, "image_url");
+        (void) snprintf(at, sizeof(at), rq->official ? ".messages[%zu]"
+                        : "messages[%zu].content[%zu]", i, j);
+        (void) snprintf(long_at, sizeof(long_at), ".messages[%zu]"
+                        ".image_url.url[%zu]: image_url.url", i, j);
+        rc = di_rq_image_url(rq, at, long_at, di_rq_text(url, "url"),
+                             di_rq_get(url, "detail"), &image);
+    }
+
+    if (rc == DI_OK)
+        rc = di_rq_print(rq, &image.path, ".messages[%zu]", i);
+
+    return rc == DI_OK ? di_content_image(rq, out, &image) : rc;
+}
+
+static int
+read_content(di_rq_t *rq, const di_json_t *v, size_t i, di_msg_t *m)
+{
+    di_content_t     c = { .separator = "\n\n" };
+    const di_json_t *p;
+    size_t           j = 0;
+    int              rc;
+
+    if (v == NULL)
+        return DI_OK;
+
+    if (v->type == DI_JSON_STRING) {
+        m->content = v->v.str;
+        return DI_OK;
+    }
+
+    if (v->v.list.n == 0 && !rq->official) {
+        di_rq_path(rq, "messages[%zu].content", i);
+        return di_field_invalid(rq->e, rq->path, "empty_array", "Invalid '%s':"
+                                " empty array. Expected an array with minimum"
+                                " length 1.", rq->path);
+    }
+
+    for (p = v->v.list.first; p != NULL; p = p->next, j++) {
+        rc = read_part(rq, p, i, j, &c);
+        if (rc != DI_OK)
+            return rc;
+    }
+
+    di_content_give(&c, m);
+    return DI_OK;
+}
+
+/* --------------------------------------------------------------- messages */
+
+/* Calls and results that belong together. */
+typedef struct {
+    di_names_t calls;            /* ids of the open message's calls         */
+    bool      *answered;         /* [n] of them                             */
+    size_t     n;                /* its calls, 0: none is open              */
+    size_t     left;             /* those without a result                  */
+} pairing_t;
+
+static int
+duplicate_id(di_rq_t *rq, di_str_t id, size_t i)
+{
+    di_rq_path(rq, "messages[%zu]", i);
+    return di_rq_fail(rq, rq->path, "Duplicate value for 'tool_call_id' of"
+                      " %.*s in message[%zu]", (int) id.len, id.data, i);
+}
+
+static int
+read_calls(di_rq_t *rq, const di_json_t *v, size_t i, di_msg_t *m,
+           pairing_t *p)
+{
+    const di_json_t *c, *f;
+    di_call_t       *calls;
+    size_t           n = v->v.list.n, k = 0, found;
+    bool             known;
+
+    di_rq_path(rq, "messages[%zu].tool_calls", i);
+    if (!rq->official && !(rq->opt.caps & DI_CAN_TOOLS))
+        return di_field_refuse(rq->path, "the model's dialect has no spelling"
+                               " for tool calls", rq->e);
+
+    if (n == 0)
+        return di_rq_fail(rq, rq->path, "Invalid '%s': empty array. Expected"
+                          " an array with minimum length 1, but got an empty"
+                          " array instead.", rq->path);
+
+    calls = di_arena_calloc(&rq->req->arena, n, sizeof(*calls));
+    p->answered = di_arena_calloc(&rq->req->arena, n, sizeof(bool));
+    if (calls == NULL || p->answered == NULL)
+        return di_rq_no_memory(rq);
+
+    m->calls = calls;
+    m->n_calls = n;
+    p->calls = (di_names_t) { 0 };
+    p->n = p->left = n;
+
+    for (c = v->v.list.first; c != NULL; c = c->next, k++) {
+        f = di_rq_get(c, "function");
+        calls[k].id = di_rq_text(c, "id");
+        calls[k].name = di_rq_text(f, "name");
+        calls[k].arguments = di_rq_text(f, "arguments");
+
+        if (di_names_put(rq, &p->calls, calls[k].id, k, &found, &known)
+            != DI_OK)
+            return DI_ENOMEM;
+        if (known)
+            return duplicate_id(rq, calls[k].id, i);
+    }
+
+    return DI_OK;
+}
+
+static int
+read_assistant(di_rq_t *rq, const di_json_t *v, size_t i, bool last,
+               pairing_t *p)
+{
+    const di_json_t *content_v = di_rq_get(v, "content");
+    const di_json_t *calls = di_rq_get(v, "tool_calls");
+    di_msg_t        *m = di_rq_add_msg(rq, DI_ROLE_ASSISTANT);
+    int              rc;
+
+    if (m == NULL)
+        return DI_ENOMEM;
+
+    if (content_v == NULL && !rq->official)
+        content_v = di_rq_get(v, "refusal");
+
+    if (content_v == NULL && calls == NULL) {
+        di_rq_path(rq, "messages[%zu].content", i);
+        return rq->official
+               ? di_rq_fail(rq, NULL, "Invalid assistant message: content or"
+                            " tool_calls must be set")
+               : di_field_missing(rq->path, rq->e);
+    }
+
+    rc = read_content(rq, content_v, i, m);
+    if (rc == DI_OK && m->n_images > 0)
+        rc = di_rq_fail(rq, NULL, "Image in assistant message is not"
+                        " supported");
+    if (rc == DI_OK && calls != NULL)
+        rc = read_calls(rq, calls, i, m, p);
+    if (rc != DI_OK)
+        return rc;
+
+    m->name = di_rq_text(v, "name");
+    m->reasoning = di_rq_text(v, "reasoning_content");
+    m->prefix = di_rq_true(v, "prefix");
+    if (m->prefix && !last)
+        return di_rq_fail(rq, "messages", "Invalid completion message: prefix"
+                          " set true with message which is not final message"
+                          " or message role is not assistant");
+
+    return di_rq_reasoning(rq, m, "reasoning_content");
+}
+
+static int
+insufficient(di_rq_t *rq)
+{
+    return di_rq_fail(rq, "messages", "An assistant message with 'tool_calls'"
+                      " must be followed by tool messages responding to each"
+                      " 'tool_call_id'. (insufficient tool messages following"
+                      " tool_calls message)");
+}
+
+static int
+pair_result(di_rq_t *rq, di_str_t id, size_t i, pairing_t *p)
+{
+    size_t k;
+
+    if (p->left == 0)
+        return di_rq_fail(rq, di_rq_path(rq, "messages[%zu]", i), "Messages"
+                          " with role 'tool' must be a response to a preceding"
+                          " message with 'tool_calls'");
+
+    if (!di_names_get(&p->calls, id, &k))
+        return di_rq_fail(rq, di_rq_path(rq, "messages[%zu].tool_call_id", i),
+                          "An assistant message with 'tool_calls' must be"
+                          " followed by tool messages responding to each"
+                          " 'tool_call_id', The following tool_call_ids did"
+                          " not have response messages: %.*s", (int) id.len,
+                          id.data);
+
+    if (p->answered[k])
+        return duplicate_id(rq, id, i);
+
+    p->answered[k] = true;
+    p->left--;
+    return DI_OK;
+}
+
+static int
+read_tool(di_rq_t *rq, const di_json_t *v, size_t i, pairing_t *p)
+{
+    di_msg_t *m = di_rq_add_msg(rq, DI_ROLE_TOOL);
+    int       rc;
+
+    if (m == NULL)
+        return DI_ENOMEM;
+
+    if (!rq->official && !(rq->opt.caps & DI_CAN_TOOLS))
+        return di_field_invalid(rq->e, di_rq_path(rq, "messages[%zu].role", i),
+                                "unsupported_value", "messages[%zu].role: this"
+                                " model's dialect has no spelling for the role"
+                                " tool", i);
+
+    m->call_id = di_rq_text(v, "tool_call_id");
+    rc = pair_result(rq, m->call_id, i, p);
+    return rc == DI_OK ? read_content(rq, di_rq_get(v, "content"), i, m) : rc;
+}
+
+static int
+read_message(di_rq_t *rq, const di_json_t *v, size_t i, pairing_t *p)
+{
+    const di_json_t *role = di_json_get(v, "role");
+    di_msg_t        *m;
+    int              rc;
+
+    if (di_rq_is(role, "tool"))
+        return read_tool(rq, v, i, p);
+
+    if (p->left > 0)
+        return insufficient(rq);
+
+    p->n = 0;
+    if (di_rq_is(role, "assistant"))
+        return read_assistant(rq, v, i, v->next == NULL, p);
+
+    m = di_rq_add_msg(rq, di_rq_is(role, "system") ? DI_ROLE_SYSTEM
+                      : di_rq_is(role, "developer") ? DI_ROLE_DEVELOPER
+                      : di_rq_is(role, "user") ? DI_ROLE_USER
+                      : DI_ROLE_REMINDER);
+    if (m == NULL)
+        return DI_ENOMEM;
+
+    m->name = di_rq_text(v, "name");
+    rc = read_content(rq, di_rq_get(v, "content"), i, m);
+
+    /* DeepSeek's own API drops a system message that says nothing. */
+    if (rc == DI_OK && rq->req->family != DI_FAMILY_PLAIN && m->role == DI_ROLE_SYSTEM
+        && m->content.len == 0)
+        rq->req->conv.n_msgs--;
+
+    return rc;
+}
+
+static int
+read_messages(di_rq_t *rq, const di_json_t *v)
+{
+    const di_json_t *m;
+    pairing_t        p = { .n = 0 };
+    size_t           i = 0;
+    int              rc;
+
+    if (v->v.list.n == 0)
+        return rq->official
+               ? di_rq_fail(rq, NULL, "Empty input messages")
+               : di_field_invalid(rq->e, "messages", "empty_array", "Invalid"
+                                  " 'messages': empty array. Expected an array"
+                                  " with minimum length 1.");
+
+    if (!rq->official) {
+        rc = di_field_array(v, "messages", rq->opt.messages, rq->e);
+        if (rc != DI_OK)
+            return rc;
+    }
+
+    for (m = v->v.list.first; m != NULL; m = m->next, i++) {
+        rc = read_message(rq, m, i, &p);
+        if (rc != DI_OK)
+            return rc;
+    }
+
+    return p.left > 0 ? insufficient(rq) : DI_OK;
+}
+
+/* ---------------------------------------------------- tools, choice, format */
+
+static int
+read_tools(di_rq_t *rq, const di_json_t *v)
+{
+    const di_json_t *m, *f, *strict;
+    di_tool_t        t;
+    size_t           i = 0;
+    int              rc;
+
+    for (m = v == NULL ? NULL : v->v.list.first; m != NULL; m = m->next, i++) {
+        f = di_rq_get(m, "function");
+        strict = di_rq_get(f, "strict");
+        t = (di_tool_t) {
+            .name = di_rq_text(f, "name"),
+            .description = di_rq_text(f, "description"),
+            .local = di_rq_text(f, "name"),
+            .strict = strict == NULL ? -1 : strict->type == DI_JSON_TRUE,
+        };
+
+        di_rq_path(rq, "tools[%zu].function.name", i);
+        rc = di_rq_check_tool_name(rq, t.name, rq->path);
+        if (rc == DI_OK)
+            rc = di_rq_add_tool(rq, &t, rq->path, di_rq_get(f, "parameters"));
+        if (rc != DI_OK)
+            return rc;
+    }
+
+    return di_rq_check_tools(rq);
+}
+
+static int
+read_choice(di_rq_t *rq, const di_json_t *v)
+{
+    di_conv_t *conv = &rq->req->conv;
+    int        rc = DI_OK;
+
+    if (di_rq_is(v, "none"))
+        conv->choice = DI_CHOICE_NONE;
+    else if (di_rq_is(v, "required"))
+        conv->choice = DI_CHOICE_REQUIRED;
+    else if (v != NULL && v->type == DI_JSON_OBJECT)
+        rc = di_rq_choose_tool(rq, di_rq_text(di_rq_get(v, "function"),
+                                              "name"));
+
+    return rc == DI_OK ? di_rq_finish_choice(rq) : rc;
+}
+
+/* Everything of response_format but the schema, which comes later. */
+static int
+read_format(di_rq_t *rq, const di_json_t *v)
+{
+    const di_json_t *type = di_rq_get(v, "type");
+    di_conv_t       *conv = &rq->req->conv;
+
+    if (type == NULL || di_rq_is(type, "text"))
+        return DI_OK;
+
+    if (!rq->official && !(rq->opt.caps & DI_CAN_CONSTRAIN))
+        return di_rq_unsupported_value(rq, "response_format.type",
+                                       &type->v.str, "'text', as this server"
+                                       " can't hold the model to a format");
+
+    if (di_rq_is(type, "regex")) {
+        conv->format = DI_FORMAT_REGEX;
+        conv->regex = di_rq_text(v, "regex");
+        return DI_OK;
+    }
+
+    if (!di_rq_is(type, "json_object"))
+        return DI_OK;
+
+    conv->format = DI_FORMAT_JSON;
+    if (di_rq_has_word_json(rq))
+        return DI_OK;
+
+    return di_rq_fail(rq, "messages", "Prompt must contain the word 'json' in"
+                      " some form to use 'response_format' of type"
+                      " 'json_object'.");
+}
+
+static int
+read_schema(di_rq_t *rq, const di_json_t *v)
+{
+    const di_json_t *s = di_rq_get(v, "json_schema");
+
+    if (!di_rq_is(di_rq_get(v, "type"), "json_schema"))
+        return DI_OK;
+
+    di_rq_path(rq, "response_format.json_schema.schema");
+    return di_rq_set_schema(rq, di_json_get(s, "schema"),
+                            di_rq_get(s, "strict"));
+}
+
+static const di_msg_t *
+prefix_of(const di_rq_t *rq)
+{
+    const di_conv_t *conv = &rq->req->conv;
+
+    return conv->n_msgs > 0 && conv->msgs[conv->n_msgs - 1].prefix
+           ? &conv->msgs[conv->n_msgs - 1] : NULL;
+}
+
+/* What the answer goes on. */
+static int
+check_prefix(di_rq_t *rq)
+{
+    const di_msg_t *m = prefix_of(rq);
+
+    if (m == NULL)
+        return DI_OK;
+
+    if (!rq->official && !(rq->opt.caps & DI_CAN_PREFIX))
+        return di_field_refuse("messages", "the model's dialect can't go on"
+                               " with a prefix", rq->e);
+
+    if (rq->req->n_tools > 0)
+        return di_rq_fail(rq, "tools", "Function call should not be used with"
+                          " prefix");
+
+    if (rq->req->conv.format == DI_FORMAT_JSON)
+        return di_rq_fail(rq, "response_format", "response_format json_object"
+                          " should not be used with prefix");
+
+    if (rq->req->conv.thinking)
+        rq->req->parsing.stage = m->content.len > 0
+            ? DI_STAGE_CONTENT_CONTINUATION
+            : m->reasoning.len > 0 ? DI_STAGE_REASONING_CONTINUATION
+            : DI_STAGE_REASONING_START;
+
+    return DI_OK;
+}
+
+static int
+convert(di_rq_t *rq, const di_json_t *root)
+{
+    const di_json_t *rf = di_rq_get(root, "response_format");
+    int              rc;
+
+    rc = di_rq_set_thinking(rq, di_rq_get(di_rq_get(root, "thinking"), "type"),
+                            di_rq_get(root, "reasoning_effort"),
+                            "reasoning_effort");
+    if (rc == DI_OK)
+        rc = read_tools(rq, di_rq_get(root, "tools"));
+    if (rc == DI_OK)
+        rc = read_messages(rq, di_rq_get(root, "messages"));
+    if (rc == DI_OK)
+        rc = read_format(rq, rf);
+    if (rc == DI_OK)
+        rc = read_choice(rq, di_rq_get(root, "tool_choice"));
+    if (rc == DI_OK)
+        rc = check_prefix(rq);
+
+    /* The official codec looks at the schema between sampling fields. */
+    if (rc == DI_OK && !rq->official)
+        rc = read_schema(rq, rf);
+
+    return rc == DI_OK && !rq->official ? di_rq_set_constraint(rq) : rc;
+}
+
+/* ------------------------------------------------------- official sampling */
+
+static int
+official_stream(di_rq_t *rq, const di_json_t *root)
+{
+    rq->req->params.stream = di_rq_true(root, "stream");
+
+    if (di_rq_get(root, "stream_options") == NULL || rq->req->params.stream)
+        return DI_OK;
+
+    return di_rq_fail(rq, NULL, "stream_options should be set along with"
+                      " stream = true");
+}
+
+static int
+official_penalty(di_rq_t *rq, const di_json_t *root, const char *name)
+{
+    const di_json_t *v = di_rq_get(root, name);
+
+    if (v == NULL || ((float) di_rq_number(v) >= -2.0f
+                      && (float) di_rq_number(v) <= 2.0f))
+        return DI_OK;
+
+    return di_rq_fail(rq, NULL, "Invalid %s value, the valid range of %s is"
+                      " [-2, 2]", name, name);
+}
+
+static int
+official_n(di_rq_t *rq, const di_json_t *root)
+{
+    const di_json_t *v = di_rq_get(root, "n");
+
+    if (v == NULL || v->v.i == 1)
+        return DI_OK;
+
+    return di_rq_fail(rq, NULL, "Invalid n value (currently only n = 1 is"
+                      " supported)");
+}
+
+static int
+official_logprobs(di_rq_t *rq, const di_json_t *root)
+{
+    rq->req->params.logprobs = di_rq_true(root, "logprobs");
+
+    if (di_rq_get(root, "top_logprobs") != NULL && !rq->req->params.logprobs)
+        return di_rq_fail(rq, NULL, "Invalid top_logprobs and logprobs value,"
+                          " logprobs must be set to true if top_logprobs is"
+                          " used.");
+
+    return di_rq_official_top_logprobs(rq);
+}
+
+static int
+official_seed(di_rq_t *rq, const di_json_t *root)
+{
+    const di_json_t *v = di_rq_get(root, "seed");
+
+    if (v == NULL)
+        return DI_OK;
+
+    if (v->type == DI_JSON_UINT)
+        return di_rq_fail(rq, NULL, "Invalid seed value, the valid range of"
+                          " seed is [0, 2^63)");
+
+    rq->req->params.has_seed = true;
+    rq->req->params.seed = (uint64_t) v->v.i;
+    return DI_OK;
+}
+
+static int
+official(di_rq_t *rq, const di_json_t *root)
+{
+    int rc;
+
+    rc = di_rq_official_stops(rq, "stop");
+    if (rc == DI_OK)
+        rc = official_stream(rq, root);
+    if (rc == DI_OK)
+        rc = read_schema(rq, di_rq_get(root, "response_format"));
+    if (rc == DI_OK)
+        rc = official_n(rq, root);
+    if (rc == DI_OK)
+        rc = official_penalty(rq, root, "presence_penalty");
+    if (rc == DI_OK)
+        rc = official_penalty(rq, root, "frequency_penalty");
+    if (rc == DI_OK)
+        rc = di_rq_official_temperature(rq);
+    if (rc == DI_OK)
+        rc = di_rq_official_top_p(rq);
+    if (rc == DI_OK)
+        rc = official_logprobs(rq, root);
+    if (rc == DI_OK)
+        rc = di_rq_official_max_tokens(rq, "max_tokens", false);
+    if (rc == DI_OK)
+        rc = official_seed(rq, root);
+
+    return rc == DI_OK ? di_rq_set_constraint(rq) : rc;
+}
+
+const di_api_ops_t di_api_chat = {
+    .shape = &body,
+    .convert = convert,
+    .official = official,
+};

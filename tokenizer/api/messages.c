@@ -1,0 +1,1118 @@
+/*
+ * messages.c - Messages: what a body may hold, and its conversion.
+ *
+ * A user's blocks become messages of their own, one for each; dialects write
+ * consecutive ones together.  An assistant's blocks become one message:
+ * texts, thinking and calls, each gathered wherever they stand.  Results must
+ * open the message after the calls, one for each of them.
+ *
+ * Strict: an assistant message at the end is a prefill that the answer goes
+ * on; `any` forces a call; documents, redacted thinking and search results
+ * are refused, where the official codec puts a note in their place or knows
+ * them not.
+ */
+
+#include "shape.h"
+
+#include <string.h>
+
+/* ------------------------------------------------------------ description */
+
+#define REQUIRED  DI_MEMBER_REQUIRED
+#define STRICT    DI_MEMBER_STRICT
+#define OFFICIAL  DI_MEMBER_OFFICIAL
+
+static const di_member_t media_types[] = {
+    { .name = "image/jpeg" }, { .name = "image/jpg" }, { .name = "image/png" },
+    { .name = "image/gif" }, { .name = "image/webp" }, { .name = NULL },
+};
+static const di_shape_t media_type = { .kind = DI_SHAPE_ENUM,
+                                       .members = media_types };
+static const di_member_t base64_members[] = {
+    { "media_type", &media_type, REQUIRED, NULL },
+    { "data", &di_shape_text, REQUIRED, NULL },
+    { .name = NULL },
+};
+static const di_member_t link_members[] = {
+    { "url", &di_shape_text, REQUIRED, NULL }, { .name = NULL },
+};
+static const di_member_t id_members[] = {
+    { "file_id", &di_shape_text, REQUIRED, NULL }, { .name = NULL },
+};
+static const di_shape_t base64_source = { .kind = DI_SHAPE_STRUCT,
+                                          .members = base64_members };
+static const di_shape_t link_source = { .kind = DI_SHAPE_STRUCT,
+                                        .members = link_members };
+static const di_shape_t id_source = { .kind = DI_SHAPE_STRUCT,
+                                      .members = id_members };
+static const di_member_t sources[] = {
+    { "base64", &base64_source, 0, NULL },
+    { "url", &link_source, 0, NULL },
+    { "file", &id_source, 0, NULL },
+    { .name = NULL },
+};
+static const di_shape_t source = { .kind = DI_SHAPE_TAGGED,
+                                   .name = "ImageSource", .tag = "type",
+                                   .members = sources };
+
+/* Marks of the prefix cache, which needs none here: prompts that begin alike
+ * share what they have. */
+#define CACHE  { "cache_control", NULL, STRICT, NULL }
+
+static const di_member_t text_members[] = {
+    { "text", &di_shape_text, REQUIRED, NULL },
+    CACHE,
+    { "citations", NULL, STRICT, NULL },
+    { .name = NULL },
+};
+static const di_member_t image_members[] = {
+    { "source", &source, REQUIRED, NULL }, CACHE, { .name = NULL },
+};
+static const di_member_t document_members[] = {
+    { "source", &di_shape_map, REQUIRED, NULL }, { .name = NULL },
+};
+static const di_member_t thinking_block_members[] = {
+    { "thinking", &di_shape_text, REQUIRED, NULL },
+    { "signature", NULL, STRICT, NULL },
+    { .name = NULL },
+};
+static const di_member_t use_members[] = {
+    { "id", &di_shape_text, REQUIRED, NULL },
+    { "name", &di_shape_text, REQUIRED, NULL },
+    { "input", NULL, REQUIRED, NULL },
+    CACHE,
+    { "caller", NULL, STRICT, NULL },
+    { .name = NULL },
+};
+static const di_member_t reference_members[] = {
+    { "tool_name", &di_shape_text, REQUIRED, NULL }, { .name = NULL },
+};
+static const di_member_t added_members[] = {
+    { "name", &di_shape_text, REQUIRED, NULL }, { .name = NULL },
+};
+static const di_shape_t added = { .kind = DI_SHAPE_STRUCT,
+                                  .members = added_members };
+static const di_member_t added_kinds[] = {
+    { "tool_reference", &added, 0, NULL }, { .name = NULL },
+};
+static const di_shape_t added_tool = { .kind = DI_SHAPE_TAGGED,
+                                       .name = "ToolAddition", .tag = "type",
+                                       .members = added_kinds };
+static const di_member_t addition_members[] = {
+    { "tool", &added_tool, REQUIRED, NULL }, CACHE, { .name = NULL },
+};
+
+#define BLOCK(var, list)                                                    \
+    static const di_shape_t var = { .kind = DI_SHAPE_STRUCT, .members = list }
+
+BLOCK(text_block, text_members);
+BLOCK(image_block, image_members);
+BLOCK(document_block, document_members);
+BLOCK(thinking_block, thinking_block_members);
+BLOCK(use_block, use_members);
+BLOCK(reference_block, reference_members);
+BLOCK(addition_block, addition_members);
+
+static const char no_documents[] = "the model reads no documents";
+
+static const di_member_t result_blocks[] = {
+    { "text", &text_block, 0, NULL },
+    { "image", &image_block, 0, NULL },
+    { "document", &document_block, OFFICIAL, NULL },
+    { "document", NULL, STRICT, no_documents },
+    { "tool_reference", &reference_block, 0, NULL },
+    { "search_result", NULL, STRICT, no_documents },
+    { .name = NULL },
+};
+static const di_shape_t result_part = { .kind = DI_SHAPE_TAGGED,
+                                        .name = "ToolResultBlock",
+                                        .tag = "type",
+                                        .members = result_blocks };
+
+#define CONTENT_COMPLAINT  "expected a string or a list"
+#define CONTENT_EXPECTS    "a string or an array of content blocks"
+
+static const di_shape_t result_content = {
+    .kind = DI_SHAPE_TEXT_OR_LIST, .name = CONTENT_COMPLAINT,
+    .of = &result_part, .expects = CONTENT_EXPECTS,
+};
+static const di_member_t result_members[] = {
+    { "tool_use_id", &di_shape_text, REQUIRED, NULL },
+    { "content", &result_content, 0, NULL },
+    { "is_error", &di_shape_bool, STRICT, NULL },
+    CACHE,
+    { .name = NULL },
+};
+BLOCK(result_block, result_members);
+
+static const char no_server_tools[] = "this server has no tools of its own";
+
+static const di_member_t blocks[] = {
+    { "text", &text_block, 0, NULL },
+    { "image", &image_block, 0, NULL },
+    { "document", &document_block, OFFICIAL, NULL },
+    { "document", NULL, STRICT, no_documents },
+    { "thinking", &thinking_block, 0, NULL },
+    { "server_tool_use", NULL, OFFICIAL, NULL },
+    { "server_tool_use", NULL, STRICT, no_server_tools },
+    { "tool_use", &use_block, 0, NULL },
+    { "tool_result", &result_block, 0, NULL },
+    { "web_search_tool_result", NULL, OFFICIAL, NULL },
+    { "web_search_tool_result", NULL, STRICT, no_server_tools },
+    { "tool_addition", &addition_block, 0, NULL },
+    { "redacted_thinking", NULL, STRICT, "it can't be read here" },
+    { "search_result", NULL, STRICT, no_documents },
+    { .name = NULL },
+};
+static const di_shape_t block = { .kind = DI_SHAPE_TAGGED,
+                                  .name = "ContentBlock", .tag = "type",
+                                  .members = blocks };
+static const di_shape_t content = {
+    .kind = DI_SHAPE_TEXT_OR_LIST, .name = CONTENT_COMPLAINT, .of = &block,
+    .expects = CONTENT_EXPECTS,
+};
+
+static const di_member_t roles[] = {
+    { .name = "user" }, { .name = "assistant" }, { .name = "system" },
+    { .name = NULL },
+};
+static const di_shape_t role = { .kind = DI_SHAPE_ENUM, .members = roles };
+static const di_member_t message_members[] = {
+    { "role", &role, REQUIRED, NULL },
+    { "content", &content, REQUIRED, NULL },
+    { .name = NULL },
+};
+static const di_shape_t message = { .kind = DI_SHAPE_STRUCT, .name = "Message",
+                                    .members = message_members };
+static const di_shape_t message_list = { .kind = DI_SHAPE_LIST,
+                                         .of = &message };
+
+static const di_member_t system_blocks[] = {
+    { "text", &text_block, 0, NULL }, { .name = NULL },
+};
+static const di_shape_t system_block = { .kind = DI_SHAPE_TAGGED,
+                                         .name = "SystemBlock", .tag = "type",
+                                         .members = system_blocks };
+static const di_shape_t system_content = {
+    .kind = DI_SHAPE_TEXT_OR_LIST, .name = CONTENT_COMPLAINT,
+    .of = &system_block, .expects = "a string or an array of text blocks",
+};
+
+static const di_member_t tool_members[] = {
+    { "name", &di_shape_text, REQUIRED, NULL },
+    { "type", &di_shape_text, 0, NULL },
+    { "description", &di_shape_text, 0, NULL },
+    { "input_schema", NULL, 0, NULL },
+    { "defer_loading", &di_shape_bool, 0, NULL },
+    { "strict", &di_shape_bool, STRICT, NULL },
+    CACHE,
+    { "input_examples", NULL, STRICT, NULL },
+    { "eager_input_streaming", NULL, STRICT, NULL },
+    { "allowed_callers", NULL, STRICT, NULL },
+    { .name = NULL },
+};
+static const di_shape_t tool = { .kind = DI_SHAPE_STRUCT, .name = "Tool",
+                                 .members = tool_members };
+static const di_shape_t tool_list = { .kind = DI_SHAPE_LIST, .of = &tool };
+
+static const di_member_t any_choice_members[] = {
+    { "disable_parallel_tool_use", &di_shape_bool, STRICT, NULL },
+    { .name = NULL },
+};
+static const di_member_t named_choice_members[] = {
+    { "name", &di_shape_text, REQUIRED, NULL },
+    { "disable_parallel_tool_use", &di_shape_bool, STRICT, NULL },
+    { .name = NULL },
+};
+BLOCK(any_choice, any_choice_members);
+BLOCK(named_choice, named_choice_members);
+static const di_member_t choices[] = {
+    { "auto", &any_choice, 0, NULL }, { "any", &any_choice, 0, NULL },
+    { "tool", &named_choice, 0, NULL }, { "none", &any_choice, 0, NULL },
+    { .name = NULL },
+};
+static const di_shape_t choice = { .kind = DI_SHAPE_TAGGED,
+                                   .name = "MessagesToolChoice",
+                                   .tag = "type", .members = choices };
+
+static const di_member_t output_members[] = {
+    { "effort", &di_shape_effort, 0, NULL },
+    { "format", NULL, STRICT, "this server can't hold the model to a format" },
+    { .name = NULL },
+};
+static const di_shape_t output_config = { .kind = DI_SHAPE_STRUCT,
+                                          .name = "OutputConfig",
+                                          .members = output_members };
+static const di_member_t metadata_members[] = {
+    { "user_id", &di_shape_text, 0, NULL }, { .name = NULL },
+};
+static const di_shape_t metadata = { .kind = DI_SHAPE_STRUCT,
+                                     .name = "Metadata",
+                                     .members = metadata_members };
+
+/* Fields of sampling are the strict codec's own (params.c). */
+static const di_member_t members[] = {
+    { "model", &di_shape_text, REQUIRED, NULL },
+    { "messages", &message_list, REQUIRED, NULL },
+    { "system", &system_content, 0, NULL },
+    { "max_tokens", &di_shape_u32, OFFICIAL, NULL },
+    { "tools", &tool_list, 0, NULL },
+    { "tool_choice", &choice, 0, NULL },
+    { "thinking", &di_shape_thinking, 0, NULL },
+    { "output_config", &output_config, 0, NULL },
+    { "temperature", &di_shape_f32, OFFICIAL, NULL },
+    { "top_p", &di_shape_f32, OFFICIAL, NULL },
+    { "stop_sequences", &di_shape_texts, OFFICIAL, NULL },
+    { "stream", &di_shape_bool, OFFICIAL, NULL },
+    { "metadata", &metadata, OFFICIAL, NULL },
+    { .name = NULL },
+};
+static const di_shape_t body = { .kind = DI_SHAPE_STRUCT,
+                                 .name = "MessagesRequest",
+                                 .members = members };
+
+/* ------------------------------------------------------------------ tools */
+
+static bool
+is_web_search(const di_json_t *type)
+{
+    return type != NULL && type->type == DI_JSON_STRING
+           && type->v.str.len > 11
+           && memcmp(type->v.str.data, "web_search_", 11) == 0;
+}
+
+/* A type of any kind is a server's tool; strict, `custom` is the default. */
+static bool
+is_server_tool(const di_rq_t *rq, const di_json_t *type)
+{
+    return type != NULL && (rq->official || !di_rq_is(type, "custom"));
+}
+
+static int
+read_tool(di_rq_t *rq, const di_json_t *v, size_t i)
+{
+    static const di_json_t null = { .type = DI_JSON_NULL };
+    const di_json_t       *type = di_rq_get(v, "type");
+    const di_json_t       *schema = di_rq_get(v, "input_schema");
+    di_tool_t              t = {
+        .name = di_rq_text(v, "name"),
+        .description = di_rq_text(v, "description"),
+        .local = di_rq_text(v, "name"),
+        .strict = !rq->official && di_rq_true(v, "strict") ? 1 : -1,
+        .deferred = rq->v41 && di_rq_true(v, "defer_loading"),
+    };
+    int rc;
+
+    di_rq_path(rq, "tools[%zu]", i);
+    if (is_server_tool(rq, type))
+        return is_web_search(type) && rq->opt.drop_web_search ? DI_OK
+               : di_rq_fail(rq, rq->path, "tools[%zu]: server tools are not"
+                            " supported", i);
+
+    di_rq_path(rq, "tools[%zu].name", i);
+    rc = di_rq_check_tool_name(rq, t.name, rq->path);
+    return rc == DI_OK ? di_rq_add_tool(rq, &t, rq->path, schema == NULL
+                                        ? &null : schema) : rc;
+}
+
+static int
+read_tools(di_rq_t *rq, const di_json_t *v)
+{
+    const di_json_t *m;
+    size_t           i = 0, deferred = 0;
+    int              rc;
+
+    for (m = v == NULL ? NULL : v->v.list.first; m != NULL; m = m->next, i++) {
+        rc = read_tool(rq, m, i);
+        if (rc != DI_OK)
+            return rc;
+    }
+
+    for (i = 0; i < rq->req->n_tools; i++)
+        deferred += rq->req->tools[i]->deferred;
+
+    if (deferred > 0 && deferred == rq->req->n_tools)
+        return di_rq_fail(rq, "tools", "tools: at least one tool must have"
+                          " defer_loading=false. All tools cannot be"
+                          " deferred.");
+
+    return di_rq_check_tools(rq);
+}
+
+/* One of the declared tools, by its name. */
+static const di_tool_t *
+find_tool(const di_rq_t *rq, di_str_t name)
+{
+    size_t index;
+
+    return di_names_get(&rq->tool_names, name, &index)
+           ? rq->req->tools[index] : NULL;
+}
+
+/* ---------------------------------------------------------------- content */
+
+static int
+bad_link(di_rq_t *rq, const char *at, di_str_t url)
+{
+    di_json_t v = { .type = DI_JSON_STRING, .v.str = url };
+    di_sbuf_t b = { 0 };
+    int       rc;
+
+    di_json_add_tree(&b, &v, DI_JSON_COMPACT);
+    rc = b.failed ? di_rq_no_memory(rq)
+         : di_rq_fail(rq, at, "%s: invalid url: %.*s", at, (int) b.len,
+                      b.data);
+    di_sbuf_free(&b);
+    return rc;
+}
+
+static bool
+is_link(di_str_t url)
+{
+    return (url.len >= 7 && strncasecmp(url.data, "http://", 7) == 0)
+           || (url.len >= 8 && strncasecmp(url.data, "https://", 8) == 0);
+}
+
+/* The URL of an image's source; a base64 one as a data URL. */
+static int
+source_url(di_rq_t *rq, const di_json_t *v, const char *at, di_str_t *url)
+{
+    di_str_t type = di_rq_text(v, "media_type"), data = di_rq_text(v, "data");
+
+    *url = di_rq_text(v, "url");
+
+    if (di_rq_is(di_json_get(v, "type"), "url"))
+        return is_link(*url) ? DI_OK : bad_link(rq, at, *url);
+
+    if (di_rq_is(di_json_get(v, "type"), "file"))
+        return di_rq_fail(rq, at, "%s: file_id is not supported. Pass the"
+                          " image as a base64 data url instead.", at);
+
+    if (di_json_is(&type, "image/jpg"))
+        type = (di_str_t) { "image/jpeg", 10 };
+
+    return di_rq_print(rq, url, "data:%.*s;base64,%.*s", (int) type.len,
+                       type.data, (int) data.len, data.data);
+}
+
+/* `at` is the block's path in errors, `path` the entry's. */
+static int
+add_image(di_rq_t *rq, const di_json_t *v, const char *at, const char *path,
+          di_content_t *out)
+{
+    di_image_t image;
+    di_str_t   url;
+    char       long_at[96];
+    int        rc;
+
+    if (!rq->official && !rq->sees)
+        return di_rq_image_url(rq, at, at, (di_str_t) { "", 0 }, NULL, &image);
+
+    if (!rq->sees)
+        return di_content_image(rq, out, NULL);
+
+    rc = source_url(rq, di_rq_get(v, "source"), at, &url);
+    if (rc != DI_OK)
+        return rc;
+
+    (void) snprintf(long_at, sizeof(long_at), "%s:", at);
+    rc = di_rq_image_url(rq, at, long_at, url, NULL, &image);
+    if (rc == DI_OK)
+        rc = di_rq_print(rq, &image.path, "%s", path);
+
+    return rc == DI_OK ? di_content_image(rq, out, &image) : rc;
+}
+
+static int
+add_document(di_rq_t *rq, const di_json_t *v, di_content_t *out)
+{
+    di_str_t type = di_rq_text(di_rq_get(v, "source"), "media_type"), text;
+    int      rc;
+
+    if (type.data == NULL)
+        type = (di_str_t) { "unknown", 7 };
+
+    rc = di_rq_print(rq, &text, "[Unsupported document type: %.*s]",
+                     (int) type.len, type.data);
+    return rc == DI_OK ? di_content_add(rq, out, text) : rc;
+}
+
+/* --------------------------------------------------------------- messages */
+
+/* Where reading stands. */
+typedef struct {
+    size_t            i;         /* the message                             */
+    size_t            j;         /* the block in it                         */
+    size_t            open_i;    /* the message whose calls are open        */
+    const di_call_t  *calls;     /* [n_calls] of it                         */
+    size_t            n_calls;
+    size_t            left;      /* those without a result                  */
+    di_names_t        ids;       /* to indexes of calls                     */
+    bool             *answered;
+} state_t;
+
+/* The sentence about calls without results; prefix: where. */
+static int
+unanswered(di_rq_t *rq, const state_t *st, const char *prefix)
+{
+    di_sbuf_t b = { 0 };
+    size_t    k;
+    int       rc;
+
+    for (k = 0; k < st->n_calls; k++) {
+        if (st->answered[k])
+            continue;
+        if (b.len > 0)
+            di_sbuf_lit(&b, ", ");
+        di_sbuf_add(&b, st->calls[k].id.data, st->calls[k].id.len);
+    }
+
+    rc = b.failed ? di_rq_no_memory(rq)
+         : di_rq_fail(rq, "messages", "%s`tool_use` ids were found without"
+                      " `tool_result` blocks immediately after: %.*s. Each"
+                      " `tool_use` block must have a corresponding"
+                      " `tool_result` block in the next message.", prefix,
+                      (int) b.len, b.len == 0 ? "" : b.data);
+    di_sbuf_free(&b);
+    return rc;
+}
+
+static int
+misplaced(di_rq_t *rq, const state_t *st, const char *what, const char *where)
+{
+    return di_rq_fail(rq, di_rq_path(rq, "messages[%zu]", st->i),
+                      "messages.%zu: `%s` blocks can only be in `%s` messages",
+                      st->i, what, where);
+}
+
+/* A block that has no place in this message. */
+static int
+check_place(di_rq_t *rq, const state_t *st, const di_json_t *type,
+            const char *in)
+{
+    bool assistant = strcmp(in, "assistant") == 0;
+
+    if (di_rq_is(type, "thinking") && !assistant)
+        return di_rq_fail(rq, di_rq_path(rq, "messages[%zu].content", st->i),
+                          "messages.%zu.content: thinking blocks may only be"
+                          " in `assistant` messages", st->i);
+
+    if (di_rq_is(type, "tool_use") && !assistant)
+        return misplaced(rq, st, "tool_use", "assistant");
+
+    if (di_rq_is(type, "tool_result") && strcmp(in, "user") != 0)
+        return misplaced(rq, st, "tool_result", "user");
+
+    if (di_rq_is(type, "tool_addition") && strcmp(in, "system") != 0)
+        return misplaced(rq, st, "tool_addition", "system");
+
+    return DI_OK;
+}
+
+static bool
+is_server_block(const di_json_t *type)
+{
+    return di_rq_is(type, "server_tool_use")
+           || di_rq_is(type, "web_search_tool_result");
+}
+
+static int
+server_block(di_rq_t *rq)
+{
+    return rq->opt.drop_web_search ? DI_OK
+           : di_rq_fail(rq, NULL, "Unsupported content block: server tools are"
+                        " not supported");
+}
+
+/* Text, image or document of a message. */
+static int
+add_block(di_rq_t *rq, const state_t *st, const di_json_t *v,
+          di_content_t *out)
+{
+    const di_json_t *type = di_json_get(v, "type");
+    char             at[64];
+
+    if (di_rq_is(type, "text"))
+        return di_content_add(rq, out, di_rq_text(v, "text"));
+
+    if (di_rq_is(type, "document"))
+        return add_document(rq, v, out);
+
+    (void) snprintf(at, sizeof(at), "messages.%zu.content[%zu]", st->i, st->j);
+    return add_image(rq, v, at, at, out);
+}
+
+/* ------------------------------------------------------- tools of messages */
+
+/* Tools that messages bring, gathered for one system message. */
+typedef struct {
+    const di_tool_t **list;
+    size_t            n;
+} brought_t;
+
+static int
+bring(di_rq_t *rq, brought_t *b, size_t most, const di_tool_t *t)
+{
+    if (b->list == NULL)
+        b->list = di_arena_calloc(&rq->req->arena, most, sizeof(*b->list));
+
+    if (b->list == NULL)
+        return di_rq_no_memory(rq);
+
+    b->list[b->n++] = t;
+    return DI_OK;
+}
+
+static int
+add_reference(di_rq_t *rq, const state_t *st, const di_json_t *v, size_t most,
+              di_content_t *out, brought_t *b)
+{
+    di_str_t         name = di_rq_text(v, "tool_name");
+    const di_tool_t *t = find_tool(rq, name);
+    int              rc;
+
+    if (t == NULL)
+        return di_rq_fail(rq, di_rq_path(rq, "messages[%zu].content[%zu]",
+                                         st->i, st->j),
+                          "messages.%zu.content.%zu: tool reference '%.*s' not"
+                          " found in available tools", st->i, st->j,
+                          (int) name.len, name.data);
+
+    rc = di_content_add(rq, out, name);
+    return rc == DI_OK ? bring(rq, b, most, t) : rc;
+}
+
+/* ------------------------------------------------------------------- user */
+
+static int
+pair_result(di_rq_t *rq, state_t *st, di_str_t id)
+{
+    size_t k;
+
+    if (!di_names_get(&st->ids, id, &k))
+        return di_rq_fail(rq, di_rq_path(rq, "messages[%zu].content[%zu]"
+                                         ".tool_use_id", st->i, st->j),
+                          "unexpected `messages.%zu.content.%zu: tool_use_id`"
+                          " found in `tool_result` blocks: %.*s. Each"
+                          " `tool_result` block must have a corresponding"
+                          " `tool_use` block in the previous message.", st->i,
+                          st->j, (int) id.len, id.data);
+
+    if (st->answered[k])
+        return di_rq_fail(rq, di_rq_path(rq, "messages[%zu].content[%zu]",
+                                         st->i, st->j),
+                          "messages.%zu.content.%zu: each tool_use must have a"
+                          " single result. Found multiple `tool_result` blocks"
+                          " with id: %.*s", st->i, st->j, (int) id.len,
+                          id.data);
+
+    st->answered[k] = true;
+    st->left--;
+    return DI_OK;
+}
+
+static int
+result_parts(di_rq_t *rq, const state_t *st, const di_json_t *v,
+             di_content_t *out, brought_t *b)
+{
+    const di_json_t *p, *type;
+    char             at[64], path[64];
+    int              rc = DI_OK;
+
+    (void) snprintf(at, sizeof(at), "messages.%zu.content[%zu]", st->i, st->j);
+    (void) snprintf(path, sizeof(path), "messages.%zu.content.%zu.tool_result",
+                    st->i, st->j);
+
+    for (p = v->v.list.first; p != NULL && rc == DI_OK; p = p->next) {
+        type = di_json_get(p, "type");
+
+        if (di_rq_is(type, "text"))
+            rc = di_content_add(rq, out, di_rq_text(p, "text"));
+        else if (di_rq_is(type, "document"))
+            rc = add_document(rq, p, out);
+        else if (di_rq_is(type, "image"))
+            rc = add_image(rq, p, at, path, out);
+        else
+            rc = add_reference(rq, st, p, v->v.list.n, out, b);
+    }
+
+    return rc;
+}
+
+static int
+read_result(di_rq_t *rq, state_t *st, const di_json_t *v)
+{
+    const di_json_t *c = di_rq_get(v, "content");
+    di_content_t     out = { .separator = "\n\n" };
+    brought_t        b = { NULL, 0 };
+    di_str_t         id = di_rq_text(v, "tool_use_id");
+    di_msg_t        *m;
+    int              rc = pair_result(rq, st, id);
+
+    if (rc != DI_OK)
+        return rc;
+
+    if (c != NULL)
+        rc = c->type == DI_JSON_STRING ? di_content_add(rq, &out, c->v.str)
+             : result_parts(rq, st, c, &out, &b);
+    if (rc != DI_OK)
+        return rc;
+
+    m = di_rq_add_msg(rq, DI_ROLE_TOOL);
+    if (m == NULL)
+        return DI_ENOMEM;
+
+    m->call_id = id;
+    m->error = di_rq_true(v, "is_error");
+    di_content_give(&out, m);
+
+    if (b.n == 0 || !rq->v41)
+        return DI_OK;
+
+    m = di_rq_add_msg(rq, DI_ROLE_SYSTEM);
+    if (m == NULL)
+        return DI_ENOMEM;
+
+    m->tools = b.list;
+    m->n_tools = b.n;
+    return DI_OK;
+}
+
+static int
+read_user_block(di_rq_t *rq, state_t *st, const di_json_t *v)
+{
+    const di_json_t *type = di_json_get(v, "type");
+    di_content_t     out = { .separator = "\n\n" };
+    di_msg_t        *m;
+    char             prefix[48];
+    int              rc;
+
+    rc = check_place(rq, st, type, "user");
+    if (rc != DI_OK)
+        return rc;
+
+    if (di_rq_is(type, "tool_result"))
+        return read_result(rq, st, v);
+
+    if (st->left > 0) {
+        (void) snprintf(prefix, sizeof(prefix), st->j == 0 ? "messages.%zu: "
+                        : "messages.%zu:", st->j == 0 ? st->i : st->open_i);
+        return unanswered(rq, st, prefix);
+    }
+
+    if (is_server_block(type))
+        return server_block(rq);
+
+    rc = add_block(rq, st, v, &out);
+    if (rc != DI_OK)
+        return rc;
+
+    m = di_rq_add_msg(rq, DI_ROLE_USER);
+    if (m == NULL)
+        return DI_ENOMEM;
+
+    di_content_give(&out, m);
+    return DI_OK;
+}
+
+static int
+read_user(di_rq_t *rq, state_t *st, const di_json_t *v)
+{
+    const di_json_t *b;
+    int              rc;
+
+    for (b = v->v.list.first; b != NULL; b = b->next, st->j++) {
+        rc = read_user_block(rq, st, b);
+        if (rc != DI_OK)
+            return rc;
+    }
+
+    return DI_OK;
+}
+
+/* -------------------------------------------------------------- assistant */
+
+static int
+read_use(di_rq_t *rq, state_t *st, const di_json_t *v, di_call_t *calls)
+{
+    di_call_t *c = &calls[st->n_calls];
+    di_sbuf_t  b = { 0 };
+    size_t     found;
+    bool       known;
+    int        rc;
+
+    c->id = di_rq_text(v, "id");
+    c->name = di_rq_text(v, "name");
+
+    rc = di_names_put(rq, &st->ids, c->id, st->n_calls, &found, &known);
+    if (rc != DI_OK)
+        return rc;
+
+    if (known)
+        return di_rq_fail(rq, di_rq_path(rq, "messages[%zu].content[%zu].id",
+                                         st->i, st->j),
+                          "messages.%zu.content.%zu: `tool_use` ids must be"
+                          " unique", st->i, st->j);
+
+    st->n_calls++;
+    st->left++;
+    di_json_add_tree(&b, di_json_get(v, "input"),
+                     rq->v41 ? DI_JSON_PYTHON : DI_JSON_SPACED);
+    return di_rq_keep(rq, &b, &c->arguments);
+}
+
+static int
+read_assistant_block(di_rq_t *rq, state_t *st, const di_json_t *v,
+                     di_call_t *calls, di_content_t *text,
+                     di_content_t *reasoning)
+{
+    const di_json_t *type = di_json_get(v, "type");
+    char             prefix[64];
+    int              rc = check_place(rq, st, type, "assistant");
+
+    if (rc != DI_OK)
+        return rc;
+
+    if (di_rq_is(type, "tool_use"))
+        return read_use(rq, st, v, calls);
+
+    if (di_rq_is(type, "thinking"))
+        return di_content_add(rq, reasoning, di_rq_text(v, "thinking"));
+
+    if (st->n_calls > 0) {
+        (void) snprintf(prefix, sizeof(prefix), "messages.%zu.%zu: ", st->i,
+                        st->j);
+        return unanswered(rq, st, prefix);
+    }
+
+    if (is_server_block(type))
+        return server_block(rq);
+
+    if (di_rq_is(type, "image") && rq->sees)
+        return di_rq_fail(rq, di_rq_path(rq, "messages[%zu].content[%zu]",
+                                         st->i, st->j),
+                          "Image in assistant message is unsupported");
+
+    return add_block(rq, st, v, text);
+}
+
+static int
+read_assistant(di_rq_t *rq, state_t *st, const di_json_t *v)
+{
+    di_content_t     text = { .separator = "\n\n" };
+    di_content_t     reasoning = { .separator = "\n\n" };
+    const di_json_t *b;
+    di_call_t       *calls;
+    di_msg_t        *m;
+    int              rc;
+
+    calls = di_arena_calloc(&rq->req->arena, v->v.list.n, sizeof(*calls));
+    st->answered = di_arena_calloc(&rq->req->arena, v->v.list.n + 1,
+                                   sizeof(bool));
+    if (calls == NULL || st->answered == NULL)
+        return di_rq_no_memory(rq);
+
+    st->ids = (di_names_t) { 0 };
+    st->calls = calls;
+    st->n_calls = 0;
+    st->open_i = st->i;
+
+    for (b = v->v.list.first; b != NULL; b = b->next, st->j++) {
+        rc = read_assistant_block(rq, st, b, calls, &text, &reasoning);
+        if (rc != DI_OK)
+            return rc;
+    }
+
+    m = di_rq_add_msg(rq, DI_ROLE_ASSISTANT);
+    if (m == NULL)
+        return DI_ENOMEM;
+
+    di_content_give(&text, m);
+    m->reasoning = reasoning.text;
+    m->calls = calls;
+    m->n_calls = st->n_calls;
+
+    if (m->n_calls > 0 && !rq->official && !(rq->opt.caps & DI_CAN_TOOLS))
+        return di_field_refuse(di_rq_path(rq, "messages[%zu].content", st->i),
+                               "the model's dialect has no spelling for tool"
+                               " calls", rq->e);
+
+    return di_rq_reasoning(rq, m, "content[].thinking");
+}
+
+/* ----------------------------------------------------------------- system */
+
+static int
+read_addition(di_rq_t *rq, const state_t *st, const di_json_t *v, size_t most,
+              brought_t *b)
+{
+    di_str_t         name = di_rq_text(di_rq_get(v, "tool"), "name");
+    const di_tool_t *t = find_tool(rq, name);
+
+    if (t == NULL)
+        return di_rq_fail(rq, di_rq_path(rq, "messages[%zu].content[%zu]",
+                                         st->i, st->j),
+                          "messages.%zu.content.%zu: `tool_addition`"
+                          " references unknown tool '%.*s'", st->i, st->j,
+                          (int) name.len, name.data);
+
+    return bring(rq, b, most, t);
+}
+
+/* V4 has no system messages within a conversation: a user's reminder. */
+static int
+give_system(di_rq_t *rq, di_content_t *out, const brought_t *b)
+{
+    di_msg_t *m;
+    di_str_t  text;
+    int       rc;
+
+    m = di_rq_add_msg(rq, rq->v41 ? DI_ROLE_SYSTEM : DI_ROLE_USER);
+    if (m == NULL)
+        return DI_ENOMEM;
+
+    if (rq->v41) {
+        di_content_give(out, m);
+        m->tools = b->list;
+        m->n_tools = b->n;
+        return DI_OK;
+    }
+
+    rc = di_rq_print(rq, &text, "<system-reminder>\n%.*s\n</system-reminder>",
+                     (int) out->text.len,
+                     out->text.data == NULL ? "" : out->text.data);
+    m->content = text;
+    return rc;
+}
+
+static int
+read_system(di_rq_t *rq, state_t *st, const di_json_t *v)
+{
+    di_content_t     out = { .separator = "\n\n" };
+    brought_t        b = { NULL, 0 };
+    const di_json_t *p, *type;
+    int              rc = DI_OK;
+
+    if (v->type == DI_JSON_STRING)
+        out.text = v->v.str;
+
+    for (p = v->type == DI_JSON_STRING ? NULL : v->v.list.first;
+         p != NULL && rc == DI_OK; p = p->next, st->j++)
+    {
+        type = di_json_get(p, "type");
+        rc = check_place(rq, st, type, "system");
+        if (rc != DI_OK)
+            return rc;
+
+        rc = is_server_block(type) ? server_block(rq)
+             : di_rq_is(type, "tool_addition")
+             ? read_addition(rq, st, p, v->v.list.n, &b)
+             : add_block(rq, st, p, &out);
+    }
+
+    return rc == DI_OK ? give_system(rq, &out, &b) : rc;
+}
+
+/* -------------------------------------------------------------------- all */
+
+static int
+read_text(di_rq_t *rq, const di_json_t *r, di_str_t text)
+{
+    bool      assistant = di_rq_is(r, "assistant");
+    di_msg_t *m = di_rq_add_msg(rq, assistant ? DI_ROLE_ASSISTANT
+                                              : DI_ROLE_USER);
+
+    if (m == NULL)
+        return DI_ENOMEM;
+
+    m->content = text;
+    return assistant ? di_rq_reasoning(rq, m, "content[].thinking") : DI_OK;
+}
+
+static int
+read_message(di_rq_t *rq, state_t *st, const di_json_t *v)
+{
+    const di_json_t *r = di_json_get(v, "role"), *c = di_json_get(v,
+                                                                  "content");
+    bool             user = di_rq_is(r, "user");
+    char             prefix[48];
+    int              rc;
+
+    st->j = 0;
+    if (c->type == DI_JSON_ARRAY && c->v.list.n == 0)
+        return di_rq_fail(rq, di_rq_path(rq, "messages[%zu].content", st->i),
+                          "messages.%zu: all messages must have non-empty"
+                          " content", st->i);
+
+    if (st->left > 0 && (!user || c->type == DI_JSON_STRING)) {
+        (void) snprintf(prefix, sizeof(prefix), "messages.%zu: ", st->i);
+        return unanswered(rq, st, prefix);
+    }
+
+    if (di_rq_is(r, "system"))
+        rc = read_system(rq, st, c);
+    else if (c->type == DI_JSON_STRING)
+        rc = read_text(rq, r, c->v.str);
+    else
+        rc = user ? read_user(rq, st, c) : read_assistant(rq, st, c);
+
+    if (rc != DI_OK)
+        return rc;
+
+    if (user && st->left > 0) {
+        (void) snprintf(prefix, sizeof(prefix), "messages.%zu:", st->open_i);
+        return unanswered(rq, st, prefix);
+    }
+
+    /* Results belong to the message right before them. */
+    if (user || c->type == DI_JSON_STRING)
+        st->ids = (di_names_t) { 0 };
+
+    return DI_OK;
+}
+
+/* Strict: the answer goes on an assistant message at the end. */
+static int
+set_prefill(di_rq_t *rq)
+{
+    di_req_t *req = rq->req;
+    di_msg_t *m = &req->msgs[req->conv.n_msgs - 1];
+
+    if (m->role != DI_ROLE_ASSISTANT || m->n_calls > 0)
+        return DI_OK;
+
+    if (!(rq->opt.caps & DI_CAN_PREFIX))
+        return di_field_refuse("messages", "the model's dialect can't go on"
+                               " with the last message", rq->e);
+
+    m->prefix = true;
+    if (req->conv.thinking)
+        req->parsing.stage = m->content.len > 0
+            ? DI_STAGE_CONTENT_CONTINUATION
+            : m->reasoning.len > 0 ? DI_STAGE_REASONING_CONTINUATION
+            : DI_STAGE_REASONING_START;
+
+    return DI_OK;
+}
+
+static int
+read_messages(di_rq_t *rq, const di_json_t *v)
+{
+    const di_json_t *m;
+    state_t          st = { .i = 0 };
+    char             prefix[48];
+    int              rc;
+
+    if (v->v.list.n == 0)
+        return di_rq_fail(rq, "messages", "messages: at least one message is"
+                          " required");
+
+    if (!rq->official) {
+        rc = di_field_array(v, "messages", rq->opt.messages, rq->e);
+        if (rc != DI_OK)
+            return rc;
+    }
+
+    for (m = v->v.list.first; m != NULL; m = m->next, st.i++) {
+        rc = read_message(rq, &st, m);
+        if (rc != DI_OK)
+            return rc;
+    }
+
+    if (st.left > 0) {
+        (void) snprintf(prefix, sizeof(prefix), "messages.%zu:", st.open_i);
+        return unanswered(rq, &st, prefix);
+    }
+
+    return rq->official || rq->req->conv.n_msgs == 0 ? DI_OK
+           : set_prefill(rq);
+}
+
+static int
+read_top_system(di_rq_t *rq, const di_json_t *v)
+{
+    di_content_t     out = { .separator = "\n\n" };
+    const di_json_t *p;
+    di_msg_t        *m;
+    int              rc = DI_OK;
+
+    if (v == NULL)
+        return DI_OK;
+
+    if (v->type == DI_JSON_STRING)
+        out.text = v->v.str;
+
+    for (p = v->type == DI_JSON_STRING ? NULL : v->v.list.first;
+         p != NULL && rc == DI_OK; p = p->next)
+        rc = di_content_add(rq, &out, di_rq_text(p, "text"));
+
+    m = rc == DI_OK ? di_rq_add_msg(rq, DI_ROLE_SYSTEM) : NULL;
+    if (m == NULL)
+        return DI_ENOMEM;
+
+    di_content_give(&out, m);
+    return DI_OK;
+}
+
+static int
+read_choice(di_rq_t *rq, const di_json_t *v)
+{
+    const di_json_t *type = di_rq_get(v, "type");
+    di_conv_t       *conv = &rq->req->conv;
+    int              rc = DI_OK;
+
+    if (di_rq_is(type, "none"))
+        conv->choice = DI_CHOICE_NONE;
+    else if (di_rq_is(type, "any") && !rq->official)
+        conv->choice = DI_CHOICE_REQUIRED;
+    else if (di_rq_is(type, "tool"))
+        rc = di_rq_choose_tool(rq, di_rq_text(v, "name"));
+
+    if (di_rq_true(v, "disable_parallel_tool_use"))
+        rq->req->params.parallel_tool_calls = false;
+
+    return rc == DI_OK ? di_rq_finish_choice(rq) : rc;
+}
+
+static int
+convert(di_rq_t *rq, const di_json_t *root)
+{
+    int rc;
+
+    rc = di_rq_set_thinking(rq, di_rq_get(di_rq_get(root, "thinking"), "type"),
+                            di_rq_get(di_rq_get(root, "output_config"),
+                                      "effort"), "output_config.effort");
+    if (rc == DI_OK)
+        rc = read_tools(rq, di_rq_get(root, "tools"));
+    if (rc == DI_OK)
+        rc = read_top_system(rq, di_rq_get(root, "system"));
+    if (rc == DI_OK)
+        rc = read_messages(rq, di_rq_get(root, "messages"));
+    if (rc == DI_OK)
+        rc = read_choice(rq, di_rq_get(root, "tool_choice"));
+
+    return rc == DI_OK ? di_rq_set_constraint(rq) : rc;
+}
+
+static int
+official(di_rq_t *rq, const di_json_t *root)
+{
+    int rc;
+
+    rq->req->params.stream = di_rq_true(root, "stream");
+
+    rc = di_rq_official_stops(rq, "stop_sequences");
+    if (rc == DI_OK)
+        rc = di_rq_official_temperature(rq);
+    if (rc == DI_OK)
+        rc = di_rq_official_top_p(rq);
+
+    return rc == DI_OK ? di_rq_official_max_tokens(rq, "max_tokens", true)
+                       : rc;
+}
+
+const di_api_ops_t di_api_messages = {
+    .shape = &body,
+    .convert = convert,
+    .official = official,
+};

@@ -1,0 +1,213 @@
+/*
+ * req.h - what the readers of the APIs' requests share.
+ *
+ * A body goes through three stages: JSON to a tree (json.h), the tree's shape
+ * checked against the API's description (shape.h), and the conversion, which
+ * may then take every value for what it should be.  Conversion is the same
+ * code for both codecs; they differ in what the descriptions list, in the
+ * words of errors, and in the handling of sampling fields.
+ */
+
+#ifndef DI_REQ_H
+#define DI_REQ_H
+
+#include "field.h"
+
+struct di_req_s {
+    di_arena_t       arena;      /* holds everything below                  */
+    di_json_t       *root;       /* the body                                */
+    di_api_t         api;
+    di_codec_t       codec;
+    di_family_t      family;
+    di_str_t         model;
+    di_msg_t        *msgs;       /* [msgs_cap], conv.n_msgs in use          */
+    size_t           msgs_cap;
+    di_tool_t      **tools;      /* [tools_cap], n_tools in use: declared,
+                                  * before tool_choice                      */
+    size_t           n_tools;
+    size_t           tools_cap;
+    di_conv_t        conv;
+    di_req_params_t  params;
+    di_parsing_t     parsing;
+    di_constraint_t  constraint;
+    di_sbuf_t        ignored;    /* names, joined by ", "                   */
+    uint32_t         bound;      /* official: most output tokens            */
+    bool             store;
+    di_str_t         previous;
+    di_prompt_t     *prompts;
+    size_t           n_prompts;
+    const di_json_t *history;    /* Responses: items before the input       */
+};
+
+/* A set of strings with a number each: open addressing in the arena. */
+typedef struct {
+    struct di_name_s { di_str_t key; size_t value; } *slots;
+    size_t    n;
+    size_t    cap;               /* a power of two, 0: empty                */
+    uint64_t  seed;
+} di_names_t;
+
+/* One request being read. */
+typedef struct {
+    di_req_t         *req;
+    di_req_options_t  opt;       /* defaults filled in                      */
+    di_api_err_t     *e;
+    bool              official;
+    bool              v41;       /* conversion by the rules of V4.1         */
+    bool              sees;      /* images are taken (official V4.1)        */
+    di_names_t        tool_names;        /* to indexes of req->tools        */
+    uint32_t          max_completion_tokens;     /* strict Chat, 0: none    */
+    bool              has_stream_options;
+    char              path[96];  /* of the field being read                 */
+} di_rq_t;
+
+/* ----------------------------------------------------------------- errors */
+
+/* Fill *e with a 500; DI_ENOMEM. */
+int di_rq_no_memory(di_rq_t *rq);
+
+/* A request that is well-formed but can't be served: DI_EINVAL.  The official
+ * codec shows neither `path` nor a code of its own. */
+int di_rq_fail(di_rq_t *rq, const char *path, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Print into rq->path; returns it. */
+const char *di_rq_path(di_rq_t *rq, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Keep the name of an unknown field, once; prefix says where it stood. */
+void di_rq_note_ignored(di_rq_t *rq, const char *prefix, const di_json_t *v);
+
+/* ----------------------------------------------------------------- values */
+
+/* A member that is there and not null, or NULL. */
+const di_json_t *di_rq_get(const di_json_t *object, const char *name);
+/* The text of such a member, or data NULL. */
+di_str_t di_rq_text(const di_json_t *object, const char *name);
+bool di_rq_true(const di_json_t *object, const char *name);
+/* Is v the string `text`? */
+bool di_rq_is(const di_json_t *v, const char *text);
+/* Its double; v is a number. */
+double di_rq_number(const di_json_t *v);
+
+/* Find a name; with `add` put it in with `value` if it isn't there.  *found
+ * is the value that it has or had (*known), DI_OK or DI_ENOMEM. */
+int di_names_put(di_rq_t *rq, di_names_t *names, di_str_t key, size_t value,
+                 size_t *found, bool *known);
+bool di_names_get(const di_names_t *names, di_str_t key, size_t *value);
+
+/* --------------------------------------------------------------- building */
+
+/* A new message at the end, cleared; NULL: out of memory. */
+di_msg_t *di_rq_add_msg(di_rq_t *rq, di_role_t role);
+
+/* Texts joined to one, and the images among them.  Zero-initialised with a
+ * separator is empty.  A single text is borrowed, not copied. */
+typedef struct {
+    const char *separator;
+    di_str_t    text;
+    size_t      cap;             /* of text, 0: borrowed                    */
+    size_t      n;               /* texts so far                            */
+    di_image_t *images;
+    size_t      n_images;
+    size_t      images_cap;
+} di_content_t;
+
+int di_content_add(di_rq_t *rq, di_content_t *c, di_str_t text);
+/* An image's placeholder, with its separator. */
+int di_content_image(di_rq_t *rq, di_content_t *c, const di_image_t *image);
+/* Hand it to a message: content (never NULL) and images. */
+void di_content_give(di_content_t *c, di_msg_t *m);
+
+/* A buffer's text, copied to the arena; the buffer is freed. */
+int di_rq_keep(di_rq_t *rq, di_sbuf_t *b, di_str_t *out);
+/* printf() to the arena. */
+int di_rq_print(di_rq_t *rq, di_str_t *out, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* An image by its URL, with errors that begin with `at`. */
+int di_rq_image_url(di_rq_t *rq, const char *at, const char *long_at,
+                    di_str_t url, const di_json_t *detail, di_image_t *image);
+
+/* An image file as a data URL; fills all of *image but its path. */
+int di_rq_file_data(di_rq_t *rq, const char *at, di_str_t url,
+                    di_image_t *image);
+
+#define DI_UNSUPPORTED_IMAGE  "[Unsupported Image]"
+
+/* ------------------------------------------------------------------ parts */
+
+/* Take up a tool whose name stands at `path`: check name and schema, keep
+ * it.  parameters NULL: none were given. */
+int di_rq_add_tool(di_rq_t *rq, const di_tool_t *tool, const char *path,
+                   const di_json_t *parameters);
+/* Description and parameters of the custom tool apply_patch. */
+int di_rq_apply_patch(di_rq_t *rq, di_tool_t *tool);
+/* Parameters of any other custom tool: one text, `input`. */
+extern const di_json_t di_rq_text_parameters;
+/* After all tools: they are strict together or not at all. */
+int di_rq_check_tools(di_rq_t *rq);
+int di_rq_check_tool_name(di_rq_t *rq, di_str_t name, const char *path);
+
+/* Is `schema` a JSON Schema?  On failure *why is the reason. */
+int di_schema_check(di_rq_t *rq, const di_json_t *schema, di_str_t *why);
+/* The strict rewriting of a schema; errors begin with `prefix` where the
+ * schema can't be read. */
+int di_schema_strict(di_rq_t *rq, const di_json_t *schema, bool response,
+                     di_json_t **out);
+
+/* thinking{type}, and the effort's name (NULL: none): conv.thinking and
+ * effort.  Strict: a model without thinking refuses either by its path. */
+int di_rq_set_thinking(di_rq_t *rq, const di_json_t *type,
+                       const di_json_t *effort, const char *effort_path);
+
+/* Force a tool by its name. */
+int di_rq_choose_tool(di_rq_t *rq, di_str_t name);
+/* After tools and choice: what conversation and parser get of them. */
+int di_rq_finish_choice(di_rq_t *rq);
+
+/* In thinking mode an assistant's reasoning must be there; `field` names it
+ * in the error. */
+int di_rq_reasoning(di_rq_t *rq, di_msg_t *m, const char *field);
+
+/* Some content has "json" in some letter case. */
+bool di_rq_has_word_json(const di_rq_t *rq);
+
+/* json_schema and its like: NULL `strict` means no. */
+int di_rq_set_schema(di_rq_t *rq, const di_json_t *schema,
+                     const di_json_t *strict);
+
+/* Official ranges, in the API's order. */
+int di_rq_official_temperature(di_rq_t *rq);
+int di_rq_official_top_p(di_rq_t *rq);
+int di_rq_official_top_logprobs(di_rq_t *rq);
+int di_rq_official_max_tokens(di_rq_t *rq, const char *name, bool lower);
+int di_rq_official_stops(di_rq_t *rq, const char *name);
+
+/* Strict: "Unsupported value: 'PATH' is 'VALUE', supported: ...". */
+int di_rq_unsupported_value(di_rq_t *rq, const char *path,
+                            const di_str_t *value, const char *supported);
+
+/* Strict: read a field of sampling or another one that needs no conversion.
+ * *known false: no such field. */
+int di_rq_param(di_rq_t *rq, const di_json_t *v, bool *known);
+int di_rq_check_params(di_rq_t *rq);
+
+/* What the engine is held to; last of all. */
+int di_rq_set_constraint(di_rq_t *rq);
+
+/* ------------------------------------------------------------------- APIs */
+
+struct di_shape_s;
+
+typedef struct {
+    const struct di_shape_s *shape;      /* of the body                     */
+    int  (*convert)(di_rq_t *rq, const di_json_t *root);
+    int  (*official)(di_rq_t *rq, const di_json_t *root);
+                                 /* sampling fields, in their order         */
+} di_api_ops_t;
+
+extern const di_api_ops_t di_api_chat, di_api_responses, di_api_messages,
+                          di_api_completions;
+
+#endif

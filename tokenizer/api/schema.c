@@ -1,0 +1,408 @@
+/*
+ * schema.c - is a value a JSON Schema?
+ *
+ * A schema is valid against its meta-schema: here that of draft 2020-12, as a
+ * table of what each keyword's value may be, walked by one function.  Older
+ * drafts differ in few keywords; their names ($schema) are taken and the same
+ * table is used.  The sentences are those of the validator that the official
+ * codec has, so that its clients read what they know.
+ */
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+
+#include "req.h"
+
+#include <pcre2.h>
+#include <string.h>
+
+typedef enum {
+    SCHEMA, SCHEMAS, SCHEMA_MAP, TYPE, TEXT, FLAG, NUMBER, POSITIVE, COUNT,
+    LIST, NAMES, NAMES_MAP, REGEX, REGEX_MAP, REF,
+} keyword_kind_t;
+
+static const struct {
+    const char     *name;
+    keyword_kind_t  kind;
+} keywords[] = {
+    { "type", TYPE }, { "properties", SCHEMA_MAP },
+    { "patternProperties", REGEX_MAP }, { "$defs", SCHEMA_MAP },
+    { "definitions", SCHEMA_MAP }, { "dependentSchemas", SCHEMA_MAP },
+    { "dependentRequired", NAMES_MAP },
+    { "items", SCHEMA }, { "additionalProperties", SCHEMA },
+    { "not", SCHEMA }, { "if", SCHEMA }, { "then", SCHEMA },
+    { "else", SCHEMA }, { "contains", SCHEMA }, { "propertyNames", SCHEMA },
+    { "unevaluatedItems", SCHEMA }, { "unevaluatedProperties", SCHEMA },
+    { "contentSchema", SCHEMA },
+    { "allOf", SCHEMAS }, { "anyOf", SCHEMAS }, { "oneOf", SCHEMAS },
+    { "prefixItems", SCHEMAS },
+    { "required", NAMES }, { "enum", LIST }, { "examples", LIST },
+    { "title", TEXT }, { "description", TEXT }, { "format", TEXT },
+    { "$comment", TEXT }, { "$id", TEXT }, { "$anchor", TEXT },
+    { "contentEncoding", TEXT }, { "contentMediaType", TEXT },
+    { "deprecated", FLAG }, { "readOnly", FLAG }, { "writeOnly", FLAG },
+    { "uniqueItems", FLAG },
+    { "minimum", NUMBER }, { "maximum", NUMBER },
+    { "exclusiveMinimum", NUMBER }, { "exclusiveMaximum", NUMBER },
+    { "multipleOf", POSITIVE },
+    { "minLength", COUNT }, { "maxLength", COUNT }, { "minItems", COUNT },
+    { "maxItems", COUNT }, { "minProperties", COUNT },
+    { "maxProperties", COUNT }, { "minContains", COUNT },
+    { "maxContains", COUNT },
+    { "pattern", REGEX }, { "$ref", REF }, { "$dynamicRef", REF },
+};
+
+typedef struct {
+    di_rq_t         *rq;
+    const di_json_t *root;       /* what local references point into        */
+    di_str_t        *why;
+} check_t;
+
+static int check_schema(check_t *c, const di_json_t *v);
+
+/* *why: the value as compact JSON, then `what`.  DI_EINVAL. */
+static int
+wrong(check_t *c, const di_json_t *v, const char *what)
+{
+    di_sbuf_t b = { 0 };
+    int       rc;
+
+    di_json_add_tree(&b, v, DI_JSON_COMPACT);
+    di_sbuf_add(&b, what, strlen(what));
+    rc = di_rq_keep(c->rq, &b, c->why);
+    return rc == DI_OK ? DI_EINVAL : rc;
+}
+
+static bool
+is_number(const di_json_t *v)
+{
+    return v->type == DI_JSON_INT || v->type == DI_JSON_UINT
+           || v->type == DI_JSON_REAL;
+}
+
+static bool
+is_type_name(const di_json_t *v)
+{
+    static const char *const names[] = {
+        "array", "boolean", "integer", "null", "number", "object", "string",
+    };
+    size_t i;
+
+    for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (di_rq_is(v, names[i]))
+            return true;
+    }
+
+    return false;
+}
+
+/* A name, or a list of different ones. */
+static int
+check_type(check_t *c, const di_json_t *v)
+{
+    const di_json_t *m, *n;
+    bool             good = v->type == DI_JSON_ARRAY && v->v.list.n > 0;
+
+    if (is_type_name(v))
+        return DI_OK;
+
+    for (m = good ? v->v.list.first : NULL; m != NULL && good; m = m->next) {
+        good = is_type_name(m);
+        for (n = v->v.list.first; n != m && good; n = n->next)
+            good = n->v.str.len != m->v.str.len
+                   || memcmp(n->v.str.data, m->v.str.data, m->v.str.len) != 0;
+    }
+
+    return good ? DI_OK : wrong(c, v, " is not valid under any of the schemas"
+                                " listed in the 'anyOf' keyword");
+}
+
+static int
+check_regex(check_t *c, const di_json_t *quoted, di_str_t pattern)
+{
+    pcre2_code *code;
+    PCRE2_SIZE  at;
+    int         error;
+
+    code = pcre2_compile((PCRE2_SPTR) pattern.data, pattern.len,
+                         PCRE2_UTF | PCRE2_UCP, &error, &at, NULL);
+    if (code == NULL)
+        return wrong(c, quoted, " is not a \"regex\"");
+
+    pcre2_code_free(code);
+    return DI_OK;
+}
+
+static int
+check_list(check_t *c, const di_json_t *v)
+{
+    const di_json_t *m;
+    int              rc = DI_OK;
+
+    if (v->type != DI_JSON_ARRAY)
+        return wrong(c, v, " is not of type \"array\"");
+
+    if (v->v.list.n == 0)
+        return wrong(c, v, " has less than 1 item");
+
+    for (m = v->v.list.first; m != NULL && rc == DI_OK; m = m->next)
+        rc = check_schema(c, m);
+
+    return rc;
+}
+
+static int
+check_names(check_t *c, const di_json_t *v)
+{
+    const di_json_t *m;
+    di_names_t       names = { 0 };
+    size_t           found;
+    bool             known;
+    int              rc;
+
+    if (v->type != DI_JSON_ARRAY)
+        return wrong(c, v, " is not of type \"array\"");
+
+    for (m = v->v.list.first; m != NULL; m = m->next) {
+        if (m->type != DI_JSON_STRING)
+            return wrong(c, m, " is not of type \"string\"");
+        rc = di_names_put(c->rq, &names, m->v.str, 0, &found, &known);
+        if (rc != DI_OK)
+            return rc;
+        if (known)
+            return wrong(c, v, " has non-unique elements");
+    }
+
+    return DI_OK;
+}
+
+/* An object whose keys or values are to be looked at. */
+static int
+check_map(check_t *c, const di_json_t *v, keyword_kind_t kind)
+{
+    const di_json_t *m;
+    di_json_t        key = { .type = DI_JSON_STRING };
+    int              rc = DI_OK;
+
+    if (v->type != DI_JSON_OBJECT)
+        return wrong(c, v, " is not of type \"object\"");
+
+    for (m = v->v.list.first; m != NULL && rc == DI_OK; m = m->next) {
+        key.v.str = m->key;
+        if (kind == REGEX_MAP)
+            rc = check_regex(c, &key, m->key);
+        if (rc == DI_OK)
+            rc = kind == NAMES_MAP ? check_names(c, m) : check_schema(c, m);
+    }
+
+    return rc;
+}
+
+/* A step of a JSON pointer: the name up to the next slash, "~1" and "~0"
+ * undone, compared with a key. */
+static bool
+step_is(const char *p, size_t n, di_str_t key)
+{
+    size_t i, k = 0;
+    char   ch;
+
+    for (i = 0; i < n; i++, k++) {
+        ch = p[i];
+        if (ch == '~' && i + 1 < n) {
+            i++;
+            ch = p[i] == '1' ? '/' : '~';
+        }
+        if (k >= key.len || key.data[k] != ch)
+            return false;
+    }
+
+    return k == key.len;
+}
+
+static const di_json_t *
+step_into(const di_json_t *v, const char *p, size_t n)
+{
+    const di_json_t *m;
+    size_t           i = 0, index = 0;
+
+    if (v->type != DI_JSON_OBJECT && v->type != DI_JSON_ARRAY)
+        return NULL;
+
+    for (i = 0; i < n && index < 100000000; i++)
+        index = index * 10 + (size_t) (p[i] - '0');
+
+    for (m = v->v.list.first, i = 0; m != NULL; m = m->next, i++) {
+        if (v->type == DI_JSON_OBJECT ? step_is(p, n, m->key) : i == index)
+            return m;
+    }
+
+    return NULL;
+}
+
+/* A reference into the schema itself must lead somewhere. */
+static int
+check_ref(check_t *c, const di_json_t *v)
+{
+    const di_json_t *at = c->root;
+    const char      *p, *end, *slash;
+
+    if (v->type != DI_JSON_STRING)
+        return wrong(c, v, " is not of type \"string\"");
+
+    p = v->v.str.data;
+    end = p + v->v.str.len;
+    if (end - p < 2 || p[0] != '#' || p[1] != '/')
+        return DI_OK;
+
+    for (p += 1; p < end && at != NULL; p = slash) {
+        p++;
+        slash = memchr(p, '/', (size_t) (end - p));
+        if (slash == NULL)
+            slash = end;
+        at = step_into(at, p, (size_t) (slash - p));
+    }
+
+    if (at != NULL)
+        return DI_OK;
+
+    return di_rq_print(c->rq, c->why, "Pointer '%.*s' does not exist",
+                       (int) (v->v.str.len - 1), v->v.str.data + 1) == DI_OK
+           ? DI_EINVAL : DI_ENOMEM;
+}
+
+static int
+check_number(check_t *c, const di_json_t *v, keyword_kind_t kind)
+{
+    double d;
+
+    if (!is_number(v))
+        return wrong(c, v, kind == COUNT ? " is not of type \"integer\""
+                                         : " is not of type \"number\"");
+
+    d = di_rq_number(v);
+    if (kind == COUNT && d != (double) (int64_t) d)
+        return wrong(c, v, " is not of type \"integer\"");
+
+    if (kind == COUNT && d < 0)
+        return wrong(c, v, " is less than the minimum of 0");
+
+    if (kind == POSITIVE && d <= 0)
+        return wrong(c, v, " is less than or equal to the minimum of 0");
+
+    return DI_OK;
+}
+
+static int
+check_keyword(check_t *c, const di_json_t *v, keyword_kind_t kind)
+{
+    switch (kind) {
+
+    case SCHEMA:
+        return check_schema(c, v);
+
+    case SCHEMAS:
+        return check_list(c, v);
+
+    case TYPE:
+        return check_type(c, v);
+
+    case SCHEMA_MAP:
+    case REGEX_MAP:
+    case NAMES_MAP:
+        return check_map(c, v, kind);
+
+    case NAMES:
+        return check_names(c, v);
+
+    case LIST:
+        return v->type == DI_JSON_ARRAY ? DI_OK
+               : wrong(c, v, " is not of type \"array\"");
+
+    case FLAG:
+        return v->type == DI_JSON_TRUE || v->type == DI_JSON_FALSE ? DI_OK
+               : wrong(c, v, " is not of type \"boolean\"");
+
+    case NUMBER:
+    case POSITIVE:
+    case COUNT:
+        return check_number(c, v, kind);
+
+    case REF:
+        return check_ref(c, v);
+
+    case TEXT:
+    case REGEX:
+        break;
+    }
+
+    if (v->type != DI_JSON_STRING)
+        return wrong(c, v, " is not of type \"string\"");
+
+    return kind == REGEX ? check_regex(c, v, v->v.str) : DI_OK;
+}
+
+static int
+check_schema(check_t *c, const di_json_t *v)
+{
+    const size_t     n = sizeof(keywords) / sizeof(keywords[0]);
+    const di_json_t *m;
+    size_t           i;
+    int              rc = DI_OK;
+
+    if (v->type == DI_JSON_TRUE || v->type == DI_JSON_FALSE)
+        return DI_OK;
+
+    if (v->type != DI_JSON_OBJECT)
+        return wrong(c, v, " is not of types \"boolean\", \"object\"");
+
+    for (m = v->v.list.first; m != NULL && rc == DI_OK; m = m->next) {
+        for (i = 0; i < n && !di_json_is(&m->key, keywords[i].name); i++) {
+            /* void */
+        }
+        if (i < n)
+            rc = check_keyword(c, m, keywords[i].kind);
+    }
+
+    return rc;
+}
+
+/* $schema must name a draft that is known. */
+static bool
+is_known_draft(const di_json_t *v)
+{
+    static const char *const drafts[] = {
+        "http://json-schema.org/draft-04/schema",
+        "http://json-schema.org/draft-06/schema",
+        "http://json-schema.org/draft-07/schema",
+        "https://json-schema.org/draft/2019-09/schema",
+        "https://json-schema.org/draft/2020-12/schema",
+    };
+    di_str_t s = v->v.str;
+    size_t   i;
+
+    if (s.len > 0 && s.data[s.len - 1] == '#')
+        s.len--;
+
+    for (i = 0; i < sizeof(drafts) / sizeof(drafts[0]); i++) {
+        if (di_json_is(&s, drafts[i]))
+            return true;
+    }
+
+    return false;
+}
+
+int
+di_schema_check(di_rq_t *rq, const di_json_t *schema, di_str_t *why)
+{
+    check_t          c = { rq, schema, why };
+    const di_json_t *draft = di_rq_get(schema, "$schema");
+
+    if (draft != NULL && draft->type == DI_JSON_STRING
+        && !is_known_draft(draft))
+        return di_rq_print(rq, why, "Unknown meta-schema: '%.*s'. Custom"
+                           " meta-schemas must be registered in the registry"
+                           " before use", (int) draft->v.str.len,
+                           draft->v.str.data) == DI_OK
+               ? DI_EINVAL : DI_ENOMEM;
+
+    return check_schema(&c, schema);
+}
