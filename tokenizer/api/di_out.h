@@ -42,8 +42,8 @@ typedef struct {
 
 /* Why the engine ended a choice. */
 typedef enum {
-    DI_FINISH_STOP = 1, DI_FINISH_LENGTH, DI_FINISH_FILTER, DI_FINISH_ERROR,
-} di_finish_t;
+    DI_END_STOP = 1, DI_END_LENGTH, DI_END_FILTER, DI_END_ERROR,
+} di_end_t;
 
 /* DI_OK or DI_ENOMEM. */
 int di_out_open(const di_out_conf_t *conf, di_out_t **out);
@@ -77,10 +77,10 @@ int di_out_text(di_out_t *out, uint32_t choice, const char *text, size_t len,
                 uint32_t n_tokens, di_sbuf_t *sse, bool *stopped);
 
 /* The engine ended a choice.  Flushes what is held back.  A stop string that
- * was met wins over DI_FINISH_STOP, strict: over any reason.  After
- * DI_FINISH_ERROR no closing event is written: the caller writes the error's.
+ * was met wins over DI_END_STOP, strict: over any reason.  After
+ * DI_END_ERROR no closing event is written: the caller writes the error's.
  * A second call for a choice writes nothing.  *done: all choices ended. */
-int di_out_finish(di_out_t *out, uint32_t choice, di_finish_t reason,
+int di_out_finish(di_out_t *out, uint32_t choice, di_end_t reason,
                   di_sbuf_t *sse, bool *done);
 
 /* After all choices: the events that close a stream (usage, [DONE]; the last
