@@ -2,7 +2,7 @@
  * di_kv.h - the pool of KV blocks and the prefix cache over it.
  *
  * Object model.  A di_kv_t does the book-keeping for blocks 1 .. n_blocks of
- * DI_KV_BLOCK_TOKENS tokens each; their bytes lie in the model's arena.  0
+ * block_tokens tokens each; their bytes lie in the model's arena.  0
  * means "no block".  Every block is in exactly one of three states:
  *
  *     live    at least one sequence holds a reference
@@ -47,6 +47,7 @@ typedef struct {
 
 typedef struct {
     uint32_t n_blocks;           /* 1 .. 2^31 - 1                           */
+    uint32_t block_tokens;       /* 1 .. DI_KV_BLOCK_TOKENS_MAX             */
     uint32_t key_bits;           /* bits of a key that count; 0 = all.  Only
                                   * a test of collisions wants fewer        */
 } di_kv_conf_t;
@@ -64,7 +65,7 @@ typedef struct {
                                   * table, one reference each               */
     uint32_t tail_block;         /* block that begins with the tokens that
                                   * follow, one reference, or 0             */
-    uint32_t tail_tokens;        /* how many, 1 .. DI_KV_BLOCK_TOKENS - 1;
+    uint32_t tail_tokens;        /* how many, 1 .. block_tokens - 1;
                                   * copy them to a block of one's own       */
 } di_kv_match_t;
 
@@ -83,19 +84,19 @@ void di_kv_ref(di_kv_t *kv, uint32_t block);
 void di_kv_unref(di_kv_t *kv, uint32_t block);
 
 /* Key of the empty prompt of a tenant, and of the block after `parent`.
- *   salt   [DI_KV_SALT_BYTES]
- *   tokens [DI_KV_BLOCK_TOKENS]
+ *   salt     [DI_KV_SALT_BYTES]
+ *   tokens   [n_tokens] of the block
  * About 0.1 us; callers keep keys instead of computing them again. */
 void di_kv_key_root(const uint8_t *salt, di_kv_key_t *key);
 void di_kv_key_next(const di_kv_key_t *parent, const int32_t *tokens,
-                    di_kv_key_t *key);
+                    uint32_t n_tokens, di_kv_key_t *key);
 
 /* Find the longest cached prefix of tokens[0, n_tokens).
  *   salt    [DI_KV_SALT_BYTES]
- *   keys    [n_tokens / DI_KV_BLOCK_TOKENS] keys of the whole blocks
- *   blocks  [n_tokens / DI_KV_BLOCK_TOKENS] out: first match->n_blocks are
+ *   keys    [n_tokens / block_tokens] keys of the whole blocks
+ *   blocks  [n_tokens / block_tokens] out: first match->n_blocks are
  *           filled, one reference each
- * O(n_tokens / DI_KV_BLOCK_TOKENS). */
+ * O(n_tokens / block_tokens). */
 void di_kv_match(di_kv_t *kv, const uint8_t *salt, const int32_t *tokens,
                  uint32_t n_tokens, const di_kv_key_t *keys,
                  uint32_t *blocks, di_kv_match_t *match);
@@ -104,7 +105,7 @@ void di_kv_match(di_kv_t *kv, const uint8_t *salt, const int32_t *tokens,
  * an equal one that was there before; then the caller's reference has moved
  * to it.
  *   parent  the published block before it, held by the caller; 0 = none
- *   tokens  [DI_KV_BLOCK_TOKENS] copied */
+ *   tokens  [block_tokens] copied */
 uint32_t di_kv_publish(di_kv_t *kv, uint32_t block, uint32_t parent,
                        const uint8_t *salt, const di_kv_key_t *key,
                        const int32_t *tokens);
@@ -114,6 +115,11 @@ uint32_t di_kv_publish(di_kv_t *kv, uint32_t block, uint32_t parent,
 void di_kv_publish_tail(di_kv_t *kv, uint32_t block, uint32_t parent,
                         const uint8_t *salt, const int32_t *tokens,
                         uint32_t n_tokens);
+
+/* A number that the owner keeps with a published block: 0 at first, and again
+ * when the cache forgets the block. */
+uint32_t di_kv_mark(const di_kv_t *kv, uint32_t block);
+void di_kv_set_mark(di_kv_t *kv, uint32_t block, uint32_t mark);
 
 void di_kv_gauges(const di_kv_t *kv, di_kv_gauges_t *gauges);
 uint32_t di_kv_refs(const di_kv_t *kv, uint32_t block);

@@ -13,7 +13,12 @@
  * so that a long prompt never holds running streams by more than a chunk.
  * What a request answers depends on nothing but itself: not on what else
  * runs, where its prompt was cut, what the prefix cache had, or whether it
- * was preempted.
+ * was preempted.  (With replay_keep a model of windows bounds them for old
+ * tokens, which is an approximation; it is the same one for every run.)
+ *
+ * A model whose sequences have a state (windows, in slots of their own) finds
+ * a prefix only where the state at its end was kept: a running sequence
+ * leaves a copy at block boundaries in spare slots.
  */
 
 #ifndef DI_SCHED_H
@@ -52,6 +57,9 @@ typedef struct {
     uint32_t        queue_max;       /* requests that may wait for a free
                                       * sequence, then QUEUE_FULL           */
     bool            prefix_cache;
+    uint32_t        replay_keep;     /* of a prompt, tokens that go through
+                                      * the whole of a model of windows; at
+                                      * least its window; 0: all            */
     const int32_t  *end_ids;         /* end-of-generation ids; kept         */
     size_t          n_end_ids;
     di_sched_sink_t sink;
@@ -59,7 +67,7 @@ typedef struct {
     void           *arg;
 } di_sched_conf_t;
 
-/* What the scheduler needs of a model: the functions of di_model.h and three
+/* What the scheduler needs of a model: the functions of di_model.h and some
  * figures, so that tests can put something slower and more suspicious under
  * it. */
 typedef struct {
@@ -67,6 +75,9 @@ typedef struct {
     uint32_t     vocab;
     uint32_t     max_model_len;
     uint32_t     kv_blocks;
+    uint32_t     block_tokens;
+    uint32_t     n_states;           /* 0: sequences have no state          */
+    uint32_t     window;             /* see di_model_info_t                 */
     uint32_t     max_logits;         /* of one step, at least max_seqs      */
     int        (*step)(void *ctx, const di_model_seq_t *seqs, size_t n_seqs);
     void       (*host_call)(void *ctx, void (*fn)(void *arg, size_t part),
@@ -75,6 +86,7 @@ typedef struct {
     const float *(*logits)(void *ctx);
     void       (*kv_copy)(void *ctx, uint32_t dst, uint32_t src,
                           uint32_t n_tokens);
+    void       (*state_copy)(void *ctx, uint32_t dst, uint32_t src);
 } di_sched_model_t;
 
 /* Borrows the model until close.  DI_EINVAL names what does not fit;

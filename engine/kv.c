@@ -12,7 +12,7 @@
  * leading tokens is as good as computed.  Only the first CHILDREN_SCAN
  * children are looked at: behind a system prompt there may hang thousands.
  *
- * A tail (a block with fewer than DI_KV_BLOCK_TOKENS computed tokens) is in
+ * A tail (a block with fewer than block_tokens computed tokens) is in
  * the tree, but has no key and no children.  It is dropped when a block that
  * begins with the same tokens is published, and is not taken in when there
  * is one already.
@@ -31,16 +31,15 @@
 
 #include "di_kv.h"
 
-#define BT              DI_KV_BLOCK_TOKENS
 #define CHILDREN_SCAN   64
 #define N_BLOCKS_MAX    0x7fffffffu
 
 typedef struct {
     di_kv_key_t key;             /* whole published blocks                  */
-    int32_t     tokens[BT];      /* published: the first n_tokens           */
     uint8_t     salt[DI_KV_SALT_BYTES]; /* published, parent 0              */
     uint32_t    refs;            /* sequences that hold it                  */
     uint32_t    n_tokens;        /* 0 = not published                       */
+    uint32_t    mark;            /* the owner's; 0 when not published       */
     uint32_t    parent;          /* published: block before it, 0 = none    */
     uint32_t    child;           /* first of its children                   */
     uint32_t    sib_prev;        /* among the parent's children; 0 = first  */
@@ -58,13 +57,23 @@ typedef struct {
 
 struct di_kv_s {
     block_t  *blocks;            /* [n_blocks + 1]; 0 is the tree's root    */
+    int32_t  *tokens;            /* [n_blocks + 1][block_tokens] published:
+                                  * the first blocks[id].n_tokens           */
     uint32_t *buckets;           /* [mask + 1] first block, 0 = none        */
     uint32_t  mask;
     uint32_t  n_blocks;
+    uint32_t  block_tokens;
     uint32_t  key_bits;
     list_t    free;              /* refs 0, not published                   */
     list_t    lru;               /* refs 0, published; oldest first         */
 };
+
+
+static int32_t *
+tokens_of(const di_kv_t *kv, uint32_t id)
+{
+    return kv->tokens + (size_t) id * kv->block_tokens;
+}
 
 
 static void
@@ -149,7 +158,8 @@ find_whole(const di_kv_t *kv, uint32_t parent, const uint8_t *salt,
     for (id = *bucket_of(kv, key); id != 0; id = b->hash_next) {
         b = &kv->blocks[id];
         if (key_equal(kv, &b->key, key) && has_parent(kv, id, parent, salt)
-            && memcmp(b->tokens, tokens, sizeof(b->tokens)) == 0)
+            && memcmp(tokens_of(kv, id), tokens,
+                      kv->block_tokens * sizeof(int32_t)) == 0)
             return id;
     }
     return 0;
@@ -178,7 +188,7 @@ find_tail(const di_kv_t *kv, uint32_t parent, const uint8_t *salt,
     for (id = kv->blocks[parent].child; id != 0 && left > 0; left--) {
         b = &kv->blocks[id];
         n = b->n_tokens < n_tokens ? b->n_tokens : n_tokens;
-        n = common_tokens(b->tokens, tokens, n);
+        n = common_tokens(tokens_of(kv, id), tokens, n);
         if (n > *n_common && has_parent(kv, id, parent, salt)) {
             *n_common = n;
             best = id;
@@ -234,10 +244,11 @@ unpublish(di_kv_t *kv, uint32_t id)
     block_t *b = &kv->blocks[id];
 
     assert(b->n_tokens != 0 && b->child == 0);
-    if (b->n_tokens == BT)
+    if (b->n_tokens == kv->block_tokens)
         hash_unlink(kv, id);
     sib_unlink(kv, id);
     b->n_tokens = 0;
+    b->mark = 0;
     b->parent = 0;
 }
 
@@ -252,6 +263,11 @@ di_kv_open(const di_kv_conf_t *conf, di_kv_t **out, di_err_t *err)
     if (conf->n_blocks == 0 || conf->n_blocks > N_BLOCKS_MAX)
         return di_err_set(err, DI_EINVAL, 0, "%u KV blocks: 1 to %u can be "
                           "managed", conf->n_blocks, N_BLOCKS_MAX);
+    if (conf->block_tokens == 0
+        || conf->block_tokens > DI_KV_BLOCK_TOKENS_MAX)
+        return di_err_set(err, DI_EINVAL, 0, "KV blocks of %u tokens: 1 to "
+                          "%u can be managed", conf->block_tokens,
+                          DI_KV_BLOCK_TOKENS_MAX);
     if (conf->key_bits > 128)
         return di_err_set(err, DI_EINVAL, 0, "a key has 128 bits");
 
@@ -262,12 +278,15 @@ di_kv_open(const di_kv_conf_t *conf, di_kv_t **out, di_err_t *err)
     if (kv == NULL)
         goto nomem;
     kv->blocks = calloc((size_t) conf->n_blocks + 1, sizeof(block_t));
+    kv->tokens = calloc(((size_t) conf->n_blocks + 1) * conf->block_tokens,
+                        sizeof(int32_t));
     kv->buckets = calloc(n_buckets, sizeof(uint32_t));
-    if (kv->blocks == NULL || kv->buckets == NULL)
+    if (kv->blocks == NULL || kv->tokens == NULL || kv->buckets == NULL)
         goto nomem;
 
     kv->mask = (uint32_t) (n_buckets - 1);
     kv->n_blocks = conf->n_blocks;
+    kv->block_tokens = conf->block_tokens;
     kv->key_bits = conf->key_bits != 0 ? conf->key_bits : 128;
     for (id = 1; id <= kv->n_blocks; id++)
         list_append(kv, &kv->free, id);
@@ -287,6 +306,7 @@ di_kv_close(di_kv_t *kv)
     if (kv == NULL)
         return;
     free(kv->buckets);
+    free(kv->tokens);
     free(kv->blocks);
     free(kv);
 }
@@ -351,14 +371,14 @@ di_kv_key_root(const uint8_t *salt, di_kv_key_t *key)
 
 void
 di_kv_key_next(const di_kv_key_t *parent, const int32_t *tokens,
-               di_kv_key_t *key)
+               uint32_t n_tokens, di_kv_key_t *key)
 {
     uint8_t    digest[SHA256_DIGEST_LENGTH];
     SHA256_CTX sha;
 
     SHA256_Init(&sha);
     SHA256_Update(&sha, parent->bytes, sizeof(parent->bytes));
-    SHA256_Update(&sha, tokens, BT * sizeof(int32_t));
+    SHA256_Update(&sha, tokens, n_tokens * sizeof(int32_t));
     SHA256_Final(digest, &sha);
     memcpy(key->bytes, digest, sizeof(key->bytes));
 }
@@ -369,10 +389,11 @@ di_kv_match(di_kv_t *kv, const uint8_t *salt, const int32_t *tokens,
             uint32_t n_tokens, const di_kv_key_t *keys, uint32_t *blocks,
             di_kv_match_t *match)
 {
-    uint32_t id, parent = 0, n = 0, left;
+    const uint32_t bt = kv->block_tokens;
+    uint32_t       id, parent = 0, n = 0, left;
 
-    for (left = n_tokens; left >= BT; left -= BT) {
-        id = find_whole(kv, parent, salt, &keys[n], tokens + n * BT);
+    for (left = n_tokens; left >= bt; left -= bt) {
+        id = find_whole(kv, parent, salt, &keys[n], tokens + n * bt);
         if (id == 0)
             break;
         di_kv_ref(kv, id);
@@ -383,8 +404,8 @@ di_kv_match(di_kv_t *kv, const uint8_t *salt, const int32_t *tokens,
     }
 
     match->n_blocks = n;
-    match->tail_block = find_tail(kv, parent, salt, tokens + n * BT,
-                                  left < BT ? left : BT - 1,
+    match->tail_block = find_tail(kv, parent, salt, tokens + n * bt,
+                                  left < bt ? left : bt - 1,
                                   &match->tail_tokens);
     if (match->tail_block != 0)
         di_kv_ref(kv, match->tail_block);
@@ -398,9 +419,9 @@ link_block(di_kv_t *kv, uint32_t id, uint32_t parent, const uint8_t *salt,
     block_t *b = &kv->blocks[id];
 
     assert(b->refs != 0 && b->n_tokens == 0);
-    assert(parent == 0 || (kv->blocks[parent].n_tokens == BT
+    assert(parent == 0 || (kv->blocks[parent].n_tokens == kv->block_tokens
                            && kv->blocks[parent].refs != 0));
-    memcpy(b->tokens, tokens, n_tokens * sizeof(int32_t));
+    memcpy(tokens_of(kv, id), tokens, n_tokens * sizeof(int32_t));
     memcpy(b->salt, salt, sizeof(b->salt));
     b->n_tokens = n_tokens;
     b->parent = parent;
@@ -419,10 +440,11 @@ drop_covered_tails(di_kv_t *kv, uint32_t id)
     for (sib = b->sib_next; sib != 0 && left > 0; sib = next, left--) {
         s = &kv->blocks[sib];
         next = s->sib_next;
-        if (s->refs == 0 && s->n_tokens < BT && s->n_tokens <= b->n_tokens
+        if (s->refs == 0 && s->n_tokens < kv->block_tokens
+            && s->n_tokens <= b->n_tokens
             && has_parent(kv, sib, b->parent, b->salt)
-            && common_tokens(s->tokens, b->tokens, s->n_tokens)
-               == s->n_tokens)
+            && common_tokens(tokens_of(kv, sib), tokens_of(kv, id),
+                             s->n_tokens) == s->n_tokens)
         {
             list_remove(kv, &kv->lru, sib);
             unpublish(kv, sib);
@@ -447,7 +469,7 @@ di_kv_publish(di_kv_t *kv, uint32_t id, uint32_t parent, const uint8_t *salt,
         return same;
     }
 
-    link_block(kv, id, parent, salt, tokens, BT);
+    link_block(kv, id, parent, salt, tokens, kv->block_tokens);
     kv->blocks[id].key = *key;
     bucket = bucket_of(kv, key);
     kv->blocks[id].hash_next = *bucket;
@@ -464,7 +486,7 @@ di_kv_publish_tail(di_kv_t *kv, uint32_t id, uint32_t parent,
 {
     uint32_t n_common;
 
-    assert(n_tokens > 0 && n_tokens < BT);
+    assert(n_tokens > 0 && n_tokens < kv->block_tokens);
     (void) find_tail(kv, parent, salt, tokens, n_tokens, &n_common);
     if (n_common == n_tokens)
         return;
@@ -480,6 +502,21 @@ di_kv_gauges(const di_kv_t *kv, di_kv_gauges_t *gauges)
     gauges->cached = kv->lru.n;
     gauges->free = kv->free.n;
     gauges->live = kv->n_blocks - kv->lru.n - kv->free.n;
+}
+
+
+uint32_t
+di_kv_mark(const di_kv_t *kv, uint32_t id)
+{
+    return kv->blocks[id].mark;
+}
+
+
+void
+di_kv_set_mark(di_kv_t *kv, uint32_t id, uint32_t mark)
+{
+    assert(kv->blocks[id].n_tokens != 0);
+    kv->blocks[id].mark = mark;
 }
 
 
@@ -530,12 +567,12 @@ check_block(const di_kv_t *kv, uint32_t id)
     uint32_t       at, prev = 0;
 
     if (b->n_tokens == 0) {
-        must(b->child == 0 && b->parent == 0);
+        must(b->child == 0 && b->parent == 0 && b->mark == 0);
         return;
     }
-    must(b->n_tokens <= BT);
+    must(b->n_tokens <= kv->block_tokens);
     if (b->parent != 0) {
-        must(p->n_tokens == BT);
+        must(p->n_tokens == kv->block_tokens);
         must(b->refs == 0 || p->refs != 0);
     }
 
@@ -543,11 +580,12 @@ check_block(const di_kv_t *kv, uint32_t id)
         prev = at;
     must(at == id && b->sib_prev == prev);
 
-    if (b->n_tokens < BT) {
+    if (b->n_tokens < kv->block_tokens) {
         must(b->child == 0);
         return;
     }
-    must(find_whole(kv, b->parent, b->salt, &b->key, b->tokens) == id);
+    must(find_whole(kv, b->parent, b->salt, &b->key, tokens_of(kv, id))
+         == id);
 }
 
 
@@ -561,7 +599,7 @@ di_kv_check(const di_kv_t *kv)
     check_list(kv, &kv->lru, true);
     for (id = 1; id <= kv->n_blocks; id++) {
         check_block(kv, id);
-        n_whole += kv->blocks[id].n_tokens == BT;
+        n_whole += kv->blocks[id].n_tokens == kv->block_tokens;
         n_refs += kv->blocks[id].refs != 0;
     }
     must(n_refs + kv->free.n + kv->lru.n == kv->n_blocks);

@@ -21,8 +21,6 @@
 
 #include "sched_impl.h"
 
-#define BT DI_KV_BLOCK_TOKENS
-
 
 /* -------------------------------------------------------------------- lists */
 
@@ -104,6 +102,14 @@ check_conf(const di_sched_model_t *model, const di_sched_conf_t *conf,
                           "%u sequences", conf->max_rows, conf->max_seqs);
     if (conf->chunk == 0)
         return di_err_set(err, DI_EINVAL, 0, "a prefill chunk of 0 rows");
+    if (model->n_states != 0 && model->n_states < conf->max_seqs)
+        return di_err_set(err, DI_EINVAL, 0, "the model has %u state slots "
+                          "for %u sequences", model->n_states,
+                          conf->max_seqs);
+    if (conf->replay_keep != 0 && conf->replay_keep < model->window)
+        return di_err_set(err, DI_EINVAL, 0, "of a prompt %u tokens are kept, "
+                          "fewer than a window of %u", conf->replay_keep,
+                          model->window);
     if (model->max_logits < conf->max_seqs)
         return di_err_set(err, DI_EINVAL, 0, "the model gives %u rows of "
                           "logits to %u sequences", model->max_logits,
@@ -150,7 +156,8 @@ int
 di_sched_open_on(const di_sched_model_t *model, const di_sched_conf_t *conf,
                  di_sched_t **out, di_err_t *err)
 {
-    di_kv_conf_t kv_conf = { .n_blocks = model->kv_blocks };
+    di_kv_conf_t kv_conf = { .n_blocks = model->kv_blocks,
+                             .block_tokens = model->block_tokens };
     di_sched_t  *s;
     int          rc, i;
 
@@ -166,6 +173,8 @@ di_sched_open_on(const di_sched_model_t *model, const di_sched_conf_t *conf,
     rc = alloc_tables(s);
     if (rc == DI_OK)
         rc = di_kv_open(&kv_conf, &s->kv, err);
+    if (rc == DI_OK)
+        rc = di_state_open(s);
     for (i = 0; i < DI_SCHED_PARTS && rc == DI_OK; i++)
         rc = di_sampler_open(model->vocab, &s->samplers[i], err);
     if (rc != DI_OK) {
@@ -194,6 +203,7 @@ di_sched_close(di_sched_t *s)
     for (i = 0; i < DI_SCHED_PARTS; i++)
         di_sampler_close(s->samplers[i]);
     di_kv_close(s->kv);
+    di_state_close(s);
     free(s->end_ids);
     free(s->jobs);
     free(s->parts);
@@ -299,7 +309,8 @@ refuse(di_sched_t *s, uint32_t owner, uint64_t id, const di_gen_request_t *r)
                s->model.max_model_len, "prompt");
         return true;
     }
-    blocks = (r->n_prompt + BT - 1) / BT;
+    blocks = (r->n_prompt + s->model.block_tokens - 1)
+             / s->model.block_tokens;
     if (blocks > s->model.kv_blocks) {
         reject(s, owner, id, DI_REJECT_KV, blocks, s->model.kv_blocks,
                "prompt");
@@ -322,7 +333,7 @@ refuse(di_sched_t *s, uint32_t owner, uint64_t id, const di_gen_request_t *r)
 static uint32_t
 total_max(const di_sched_t *s, const di_gen_request_t *r)
 {
-    uint64_t fit = (uint64_t) s->model.kv_blocks * BT + 1;
+    uint64_t fit = (uint64_t) s->model.kv_blocks * s->model.block_tokens + 1;
 
     if (fit > s->model.max_model_len)
         fit = s->model.max_model_len;
@@ -338,8 +349,9 @@ total_max(const di_sched_t *s, const di_gen_request_t *r)
 static req_t *
 new_req(const di_sched_t *s, const di_gen_request_t *r)
 {
-    size_t   total = total_max(s, r), blocks = (total + BT - 1) / BT;
-    size_t   n = r->params.n, seq_bytes, bytes;
+    size_t   total = total_max(s, r), n = r->params.n, seq_bytes, bytes;
+    size_t   blocks = (total + s->model.block_tokens - 1)
+                      / s->model.block_tokens;
     uint32_t i;
     req_t   *req;
     char    *at;
@@ -403,7 +415,7 @@ fill_req(const di_sched_t *s, req_t *req, uint32_t owner, uint64_t id,
     leader->n_tokens = r->n_prompt;
     if (req->caches) {
         di_kv_key_root(req->salt, &req->root);
-        di_seq_keys(leader, r->n_prompt / BT);
+        di_seq_keys(s, leader, r->n_prompt / s->model.block_tokens);
     }
 }
 
@@ -439,14 +451,15 @@ di_sched_submit(di_sched_t *s, uint32_t owner, uint64_t id,
 /* ---------------------------------------------------------------- sequences */
 
 void
-di_seq_keys(seq_t *seq, uint32_t n_blocks)
+di_seq_keys(const di_sched_t *s, seq_t *seq, uint32_t n_blocks)
 {
+    const uint32_t     bt = s->model.block_tokens;
     const di_kv_key_t *parent;
 
     for ( ; seq->n_keys < n_blocks; seq->n_keys++) {
         parent = seq->n_keys == 0 ? &seq->req->root
                                   : &seq->keys[seq->n_keys - 1];
-        di_kv_key_next(parent, seq->tokens + seq->n_keys * BT,
+        di_kv_key_next(parent, seq->tokens + seq->n_keys * bt, bt,
                        &seq->keys[seq->n_keys]);
     }
 }
@@ -455,19 +468,22 @@ di_seq_keys(seq_t *seq, uint32_t n_blocks)
 void
 di_seq_release(di_sched_t *s, seq_t *seq)
 {
-    req_t   *req = seq->req;
-    uint32_t at = seq->n_computed / BT, tail = seq->n_computed % BT;
+    const uint32_t bt = s->model.block_tokens;
+    req_t         *req = seq->req;
+    uint32_t       at = seq->n_computed / bt, tail = seq->n_computed % bt;
 
-    if (req->caches && tail != 0) {
+    /* The beginning of a block is of use without a state alone. */
+    if (req->caches && tail != 0 && s->model.n_states == 0) {
         assert(seq->n_published == at);
         di_kv_publish_tail(s->kv, seq->blocks[at],
                            at == 0 ? 0 : seq->blocks[at - 1], req->salt,
-                           seq->tokens + at * BT, tail);
+                           seq->tokens + at * bt, tail);
     }
     while (seq->n_blocks > 0)
         di_kv_unref(s->kv, seq->blocks[--seq->n_blocks]);
     seq->n_computed = 0;
     seq->n_published = 0;
+    di_state_give(s, seq);
 }
 
 
@@ -627,7 +643,7 @@ di_sched_status(const di_sched_t *s, di_ipc_status_t *st)
     st->kv_blocks_live = g.live;
     st->kv_blocks_cached = g.cached;
     st->kv_blocks_free = g.free;
-    st->kv_block_tokens = BT;
+    st->kv_block_tokens = s->model.block_tokens;
     st->max_model_len = s->model.max_model_len;
     if (s->recent_us > 0) {
         st->prefill_rate = (uint32_t) (s->recent_prefill * 1e6

@@ -10,8 +10,6 @@
 
 #include "sched_impl.h"
 
-#define BT DI_KV_BLOCK_TOKENS
-
 
 static void
 must(bool truth)
@@ -43,14 +41,15 @@ static void
 check_seq(const di_sched_t *s, const req_t *req, const seq_t *seq,
           uint32_t *refs)
 {
-    uint32_t i;
+    const uint32_t bt = s->model.block_tokens;
+    uint32_t       i;
 
     must(seq->req == req);
     must((seq->list == NULL) == (seq->state == SEQ_PARKED
                                  || seq->state == SEQ_OVER));
     if (seq->state != SEQ_RUNNING) {
         must(seq->n_blocks == 0 && seq->n_computed == 0
-             && seq->n_published == 0);
+             && seq->n_published == 0 && seq->slot == 0);
         must(seq->state != SEQ_WAITING || seq->n_tokens >= req->n_prompt);
         return;
     }
@@ -58,8 +57,8 @@ check_seq(const di_sched_t *s, const req_t *req, const seq_t *seq,
     must(seq->list == &s->running);
     must(seq->n_tokens >= req->n_prompt && seq->n_tokens < req->total_max);
     must(seq->n_computed < seq->n_tokens);
-    must(seq->n_blocks * BT >= seq->n_computed);
-    must(seq->n_published == (req->caches ? seq->n_computed / BT : 0));
+    must(seq->n_blocks * bt >= seq->n_computed);
+    must(seq->n_published == (req->caches ? seq->n_computed / bt : 0));
     for (i = 0; i < seq->n_blocks; i++) {
         must(seq->blocks[i] >= 1 && seq->blocks[i] <= s->model.kv_blocks);
         refs[seq->blocks[i]]++;
@@ -114,5 +113,6 @@ di_sched_check(const di_sched_t *s)
         must(refs[i] == di_kv_refs(s->kv, i));
     must(s->samplers_busy == 0);
     di_kv_check(s->kv);
+    di_state_check(s);
     free(refs);
 }

@@ -20,6 +20,10 @@
  * waits has none computed; once admitted it computes n_tokens - n_computed
  * rows, and the last of them gives the next token.  Prefill, decode and the
  * replay after a preemption are all that.
+ *
+ * Where the model has states, a running sequence owns a slot: 1 .. max_seqs.
+ * The slots behind those hold copies of states at the ends of published
+ * blocks; a block's mark is the slot of its copy (sched_state.c).
  */
 
 #ifndef DI_SCHED_IMPL_H
@@ -57,6 +61,9 @@ struct seq_s {
     uint32_t     n_blocks;
     uint32_t     n_published;    /* blocks that the cache knows             */
     uint32_t     n_keys;
+    uint32_t     slot;           /* of its state; 0 = none                  */
+    uint32_t     keep_from;      /* position from which it goes through the
+                                  * whole model                             */
 };
 
 struct req_s {
@@ -106,11 +113,22 @@ typedef struct {
     uint32_t   room;             /* completion slots left in that turn      */
 } owner_t;
 
+/* A copy of a state, in slot max_seqs + 1 + its number. */
+typedef struct {
+    uint32_t block;              /* at whose end; 0: free                   */
+    uint64_t used;               /* kept_turn of its last use               */
+} state_t;
+
 struct di_sched_s {
     di_sched_model_t model;
     di_sched_conf_t  conf;
     int32_t         *end_ids;
     di_kv_t         *kv;
+    uint32_t        *slots;      /* [n_slots] free ones                     */
+    uint32_t         n_slots;
+    state_t         *states;     /* [n_kept] copies at ends of blocks       */
+    uint32_t         n_kept;
+    uint64_t         kept_turn;  /* counts uses of copies                   */
     req_t          **buckets;    /* [bucket_mask + 1] requests by name      */
     uint32_t         bucket_mask;
     uint32_t         n_reqs;
@@ -161,7 +179,24 @@ void di_seq_finish(di_sched_t *sched, seq_t *seq, di_finish_t reason,
                    int32_t stop_id);
 
 /* Compute keys up to n_blocks whole blocks of known tokens. */
-void di_seq_keys(seq_t *seq, uint32_t n_blocks);
+void di_seq_keys(const di_sched_t *sched, seq_t *seq, uint32_t n_blocks);
+
+/* sched_state.c: where the model has no states these do nothing. */
+int di_state_open(di_sched_t *sched);
+void di_state_close(di_sched_t *sched);
+void di_state_take(di_sched_t *sched, seq_t *seq);       /* a slot          */
+void di_state_give(di_sched_t *sched, seq_t *seq);
+
+/* Of n_blocks found in the cache (held, in seq->blocks), how many can be gone
+ * on with when limit tokens must not be exceeded; the state at their end is
+ * in seq's slot. */
+uint32_t di_state_restore(di_sched_t *sched, seq_t *seq, uint32_t n_blocks,
+                          uint32_t limit);
+
+/* Keep a copy of seq's state, which is at the end of its last published
+ * block. */
+void di_state_keep(di_sched_t *sched, seq_t *seq);
+void di_state_check(const di_sched_t *sched);
 
 uint64_t di_sched_now_us(void);
 

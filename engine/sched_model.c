@@ -44,6 +44,13 @@ kv_copy(void *ctx, uint32_t dst, uint32_t src, uint32_t n_tokens)
 }
 
 
+static void
+state_copy(void *ctx, uint32_t dst, uint32_t src)
+{
+    di_model_state_copy(ctx, dst, src);
+}
+
+
 int
 di_sched_open(di_model_t *model, const di_sched_conf_t *conf,
               di_sched_t **sched, di_err_t *err)
@@ -52,9 +59,10 @@ di_sched_open(di_model_t *model, const di_sched_conf_t *conf,
     di_sched_model_t       m = {
         .ctx = model, .vocab = info->vocab,
         .max_model_len = info->max_model_len, .kv_blocks = info->kv_blocks,
-        .max_logits = info->max_logits, .step = step,
+        .block_tokens = info->block_tokens, .n_states = info->n_states,
+        .window = info->window, .max_logits = info->max_logits, .step = step,
         .host_call = host_call, .wait = wait_step, .logits = logits_of,
-        .kv_copy = kv_copy,
+        .kv_copy = kv_copy, .state_copy = state_copy,
     };
 
     return di_sched_open_on(&m, conf, sched, err);

@@ -9,7 +9,7 @@
  *
  * Blocks.  Admission takes the blocks of all known tokens at once, and leaves
  * one for each running sequence, which will soon want it.  Decode takes a
- * block every 16 tokens; if none is left, a paused sequence or else the one
+ * block every block_tokens tokens; if none is left, a paused sequence or else the one
  * admitted last goes back to the queue.  It comes after all that are in the
  * plan already, so no planned row loses its blocks.
  *
@@ -22,8 +22,6 @@
 #include <string.h>
 
 #include "sched_impl.h"
-
-#define BT DI_KV_BLOCK_TOKENS
 
 
 /* ----------------------------------------------------------------- planning */
@@ -176,6 +174,21 @@ cut_reported(const di_sched_t *s, const seq_t *seq, uint32_t n, uint32_t room)
 }
 
 
+/* Rows out of n that end where the last whole block does: the state there is
+ * to be kept. */
+static uint32_t
+cut_at_block(const di_sched_t *s, const seq_t *seq, uint32_t n)
+{
+    const uint32_t bt = s->model.block_tokens;
+    uint32_t       end = seq->n_tokens / bt * bt;
+
+    if (s->n_kept == 0 || !seq->req->caches || end <= seq->n_computed
+        || seq->n_computed + n <= end)
+        return n;
+    return end - seq->n_computed;
+}
+
+
 /* Plan up to n_max rows of a running sequence; returns how many. */
 static uint32_t
 plan_rows(di_sched_t *s, seq_t *seq, uint32_t n_max)
@@ -188,7 +201,8 @@ plan_rows(di_sched_t *s, seq_t *seq, uint32_t n_max)
     if (s->n_logits == s->model.max_logits || room < slots
         || s->jobs_max - s->n_jobs < n_draws(seq))
         return 0;
-    n = cut_reported(s, seq, n < n_max ? n : n_max, room - slots);
+    n = cut_at_block(s, seq, n < n_max ? n : n_max);
+    n = cut_reported(s, seq, n, room - slots);
     if (n == 0)
         return 0;
 
@@ -196,7 +210,8 @@ plan_rows(di_sched_t *s, seq_t *seq, uint32_t n_max)
     n_lp = reported(seq, n, &first);
     s->model_seqs[s->n_parts] = (di_model_seq_t) {
         .tokens = seq->tokens + at, .blocks = seq->blocks, .n_rows = n,
-        .pos = at, .n_logits = n_lp + ends,
+        .pos = at, .n_logits = n_lp + ends, .slot = seq->slot,
+        .keep_from = seq->keep_from,
     };
     s->parts[s->n_parts] = (part_t) { .seq = seq, .n_rows = n };
     for (i = 0; i < n_lp; i++)
@@ -246,7 +261,7 @@ extend(di_sched_t *s, seq_t *seq)
     seq_t   *victim;
     uint32_t block;
 
-    while (seq->n_blocks * BT < seq->n_tokens) {
+    while (seq->n_blocks * s->model.block_tokens < seq->n_tokens) {
         block = di_kv_alloc(s->kv);
         if (block != 0) {
             seq->blocks[seq->n_blocks++] = block;
@@ -294,28 +309,55 @@ plan_prefill(di_sched_t *s, uint32_t budget)
 
 /* ---------------------------------------------------------------- admission */
 
-/* Take blocks for all known tokens, as many as can be from the cache.  The
- * last token is always computed: its logits are wanted; so are those before
- * the prompt positions to report. */
+/* Look the known tokens up, as far as they can be gone on with: the last one
+ * is always computed, since its logits are wanted; so are those before the
+ * prompt positions to report, and what goes through a whole model of
+ * windows. */
+static void
+look_up(di_sched_t *s, seq_t *seq, di_kv_match_t *m)
+{
+    const uint32_t keep = s->model.n_states > 0 ? s->conf.replay_keep : 0;
+    req_t         *req = seq->req;
+    uint32_t       limit = seq->n_tokens - 1, n;
+
+    seq->keep_from = keep != 0 && seq->n_tokens > keep
+                     ? seq->n_tokens - keep : 0;
+    if (req->lp_next < req->n_prompt && limit > req->lp_next - 1)
+        limit = req->lp_next - 1;
+    if (keep != 0 && limit > seq->keep_from)
+        limit = seq->keep_from;
+    if (!req->caches)
+        return;
+
+    di_seq_keys(s, seq, seq->n_tokens / s->model.block_tokens);
+    di_kv_match(s->kv, req->salt, seq->tokens, limit, seq->keys, seq->blocks,
+                m);
+    n = di_state_restore(s, seq, m->n_blocks, limit);
+    if (m->tail_block != 0 && s->model.n_states > 0) {
+        di_kv_unref(s->kv, m->tail_block);
+        m->tail_block = 0;
+    }
+    while (m->n_blocks > n)
+        di_kv_unref(s->kv, seq->blocks[--m->n_blocks]);
+}
+
+
+/* Take blocks for all known tokens, as many as can be from the cache, and a
+ * slot. */
 static bool
 take_blocks(di_sched_t *s, seq_t *seq)
 {
-    req_t         *req = seq->req;
+    const uint32_t bt = s->model.block_tokens;
     di_kv_match_t  m = { 0 };
-    uint32_t       limit = seq->n_tokens - 1, need, reserve = s->running.n;
+    uint32_t       need, reserve = s->running.n;
 
-    if (req->lp_next < req->n_prompt && limit > req->lp_next - 1)
-        limit = req->lp_next - 1;
-    if (req->caches) {
-        di_seq_keys(seq, seq->n_tokens / BT);
-        di_kv_match(s->kv, req->salt, seq->tokens, limit, seq->keys,
-                    seq->blocks, &m);
-    }
+    di_state_take(s, seq);
+    look_up(s, seq, &m);
     seq->n_blocks = m.n_blocks;
     seq->n_published = m.n_blocks;
-    seq->n_computed = m.n_blocks * BT;
+    seq->n_computed = m.n_blocks * bt;
 
-    need = (seq->n_tokens + BT - 1) / BT - m.n_blocks;
+    need = (seq->n_tokens + bt - 1) / bt - m.n_blocks;
     if (m.tail_block != 0 && need + reserve > di_kv_available(s->kv)) {
         di_kv_unref(s->kv, m.tail_block);
         m.tail_block = 0;
@@ -538,19 +580,22 @@ accept_token(di_sched_t *s, const job_t *job)
 static void
 publish(di_sched_t *s, seq_t *seq)
 {
-    req_t   *req = seq->req;
-    uint32_t at, full = seq->n_computed / BT;
+    const uint32_t bt = s->model.block_tokens;
+    req_t         *req = seq->req;
+    uint32_t       at, full = seq->n_computed / bt;
 
     if (!req->caches || seq->n_published == full)
         return;
-    di_seq_keys(seq, full);
+    di_seq_keys(s, seq, full);
     for (at = seq->n_published; at < full; at++) {
         seq->blocks[at] = di_kv_publish(s->kv, seq->blocks[at],
                                         at == 0 ? 0 : seq->blocks[at - 1],
                                         req->salt, &seq->keys[at],
-                                        seq->tokens + at * BT);
+                                        seq->tokens + at * bt);
     }
     seq->n_published = full;
+    if (seq->n_computed == full * bt)
+        di_state_keep(s, seq);
 }
 
 
@@ -560,12 +605,13 @@ publish(di_sched_t *s, seq_t *seq)
 static void
 fork_from(di_sched_t *s, const seq_t *leader, seq_t *seq)
 {
-    uint32_t n_prompt = seq->req->n_prompt, full = n_prompt / BT, i;
-    uint32_t own = 0;
+    const uint32_t bt = s->model.block_tokens;
+    uint32_t       n_prompt = seq->req->n_prompt, full = n_prompt / bt, i;
+    uint32_t       own = 0;
 
-    if (s->running.n < s->conf.max_seqs && n_prompt % BT != 0)
+    if (s->running.n < s->conf.max_seqs && n_prompt % bt != 0)
         own = di_kv_alloc(s->kv);
-    if (s->running.n >= s->conf.max_seqs || (n_prompt % BT != 0 && own == 0)) {
+    if (s->running.n >= s->conf.max_seqs || (n_prompt % bt != 0 && own == 0)) {
         seq->state = SEQ_WAITING;
         di_seq_append(&s->resume, seq);
         return;
@@ -578,8 +624,12 @@ fork_from(di_sched_t *s, const seq_t *leader, seq_t *seq)
     if (own != 0) {
         seq->blocks[full] = own;
         s->model.kv_copy(s->model.ctx, own, leader->blocks[full],
-                         n_prompt % BT);
+                         n_prompt % bt);
     }
+    di_state_take(s, seq);
+    if (seq->slot != 0)
+        s->model.state_copy(s->model.ctx, seq->slot, leader->slot);
+    seq->keep_from = leader->keep_from;
     memcpy(seq->keys, leader->keys, leader->n_keys * sizeof(di_kv_key_t));
     seq->n_keys = leader->n_keys;
     seq->n_blocks = full + (own != 0);

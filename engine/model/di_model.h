@@ -31,7 +31,8 @@ typedef struct {
     uint32_t    max_rows;        /* rows of one step (token budget)         */
     uint32_t    max_seqs;        /* sequences in one step                   */
     uint32_t    n_states;        /* slots of sequences' states to have,
-                                  * where a model needs them; 0 = max_seqs  */
+                                  * where a model needs them; 0 = max_seqs,
+                                  * a fifth more and some                   */
     uint64_t    kv_bytes;        /* KV arena; 0 = just max_model_len tokens */
     void      (*progress)(void *arg, const char *what, double part);
     void       *progress_arg;    /* progress may be NULL                    */

@@ -32,6 +32,10 @@
  * log-probabilities are wanted is cut to so many rows a step. */
 #define LOGITS_MIN 128
 
+/* State slots beyond those of running sequences, when nobody says how many:
+ * copies that the prefix cache needs. */
+#define STATES_SPARE 8
+
 /* A barrier is crossed in a few microseconds when every thread has a core;
  * past that another process has it, and spinning would keep it longer. */
 #define SPIN_US 20
@@ -235,8 +239,8 @@ set_limits(di_model_t *m, di_err_t *err)
                           c->max_model_len, m->info.context_length);
 
     if (m->info.state_bytes > 0)
-        m->info.n_states = c->n_states > c->max_seqs ? c->n_states
-                                                     : c->max_seqs;
+        m->info.n_states = c->n_states != 0 ? c->n_states
+                           : c->max_seqs + c->max_seqs / 5 + STATES_SPARE;
     m->info.max_model_len = c->max_model_len;
     m->info.max_logits = c->max_seqs > LOGITS_MIN ? c->max_seqs : LOGITS_MIN;
     if (m->info.max_logits > c->max_rows)

@@ -123,7 +123,7 @@ start(di_kv_t *kv, seq_t *s)
         s->tokens[i] = rnd(12) == 0;
     di_kv_key_root(salts[s->salt], &key);
     for (i = 0; i < n / BT; i++) {
-        di_kv_key_next(i == 0 ? &key : &s->keys[i - 1], s->tokens + i * BT,
+        di_kv_key_next(i == 0 ? &key : &s->keys[i - 1], s->tokens + i * BT, BT,
                        &s->keys[i]);
     }
 
@@ -177,7 +177,7 @@ publish_whole(di_kv_t *kv, seq_t *s)
     uint32_t    parent = at == 0 ? 0 : s->blocks[at - 1];
 
     di_kv_key_root(salts[s->salt], &root);
-    di_kv_key_next(at == 0 ? &root : &s->keys[at - 1], s->tokens + at * BT,
+    di_kv_key_next(at == 0 ? &root : &s->keys[at - 1], s->tokens + at * BT, BT,
                    &s->keys[at]);
     for (i = 1; i <= N_BLOCKS; i++) {
         if (slow[i].n == s->n && agrees(i, s, s->n) == s->n)
@@ -283,7 +283,8 @@ check_gauges(const di_kv_t *kv)
 static void
 test_random(uint32_t key_bits, uint64_t seed)
 {
-    di_kv_conf_t conf = { .n_blocks = N_BLOCKS, .key_bits = key_bits };
+    di_kv_conf_t conf = { .n_blocks = N_BLOCKS,
+                          .block_tokens = BT, .key_bits = key_bits };
     di_kv_t     *kv = NULL;
     seq_t       *s;
     int          i;
@@ -324,7 +325,8 @@ test_random(uint32_t key_bits, uint64_t seed)
 static void
 test_parent_counts(void)
 {
-    di_kv_conf_t  conf = { .n_blocks = 8, .key_bits = 1 };
+    di_kv_conf_t  conf = { .n_blocks = 8, .block_tokens = BT,
+                           .key_bits = 1 };
     di_kv_t      *kv = NULL;
     di_kv_match_t m;
     di_kv_key_t   keys[2];
@@ -360,7 +362,7 @@ test_parent_counts(void)
 static void
 test_open(void)
 {
-    di_kv_conf_t conf = { .n_blocks = 0 };
+    di_kv_conf_t conf = { .n_blocks = 0, .block_tokens = BT };
     di_kv_t     *kv = NULL;
     di_err_t     err = { 0 };
     int          n, rc;
@@ -396,7 +398,7 @@ time_keys(void)
         (void) clock_gettime(CLOCK_MONOTONIC, &a);
         di_kv_key_root(salts[0], &key[0]);
         for (i = 0; i < 2100 / BT; i++)
-            di_kv_key_next(&key[i & 1], tokens + i * BT, &key[~i & 1]);
+            di_kv_key_next(&key[i & 1], tokens + i * BT, BT, &key[~i & 1]);
         (void) clock_gettime(CLOCK_MONOTONIC, &b);
         us = (double) (b.tv_sec - a.tv_sec) * 1e6
              + (double) (b.tv_nsec - a.tv_nsec) / 1e3;

@@ -5,7 +5,9 @@
  * position and all numbers before it as read through the block table, and
  * makes logits from all of them again: a wrong, stale or foreign block, a
  * copy of too few tokens or a row at a wrong position changes the answer.
- * It aborts when a step writes to a slot that holds another sequence's
+ * In some runs sequences have a state too: the last number, in the slot that
+ * the step names; a slot that is not the sequence's own or was left behind is
+ * seen.  It aborts when a step writes to a slot that holds another sequence's
  * number while that sequence may still read it.
  *
  * Each request's whole answer is computed beforehand, alone, without blocks
@@ -29,10 +31,18 @@
 #define REQS       64                   /* in flight                        */
 #define END_ID     3
 #define MANY       (1 << 30)
+#define STATES_MAX 16
+
+typedef struct {                        /* a sequence's state               */
+    uint64_t last;                      /* number of its last token         */
+    uint32_t pos;                       /* tokens computed                  */
+} fake_state_t;
 
 typedef struct {                        /* the fake model                   */
     uint64_t slots[BLOCKS_MAX + 1][BT];
     float    logits[256 * VOCAB];
+    fake_state_t states[STATES_MAX + 1];
+    uint32_t n_states;
     uint32_t kv_blocks;
     int      fault;                     /* 1: the next step, 2: its wait    */
     int      nan;                       /* the next step's logits are NaN   */
@@ -78,6 +88,7 @@ typedef struct {
 static world_t  w;
 static uint64_t rng = 1;
 static int32_t  end_ids[] = { END_ID };
+static uint32_t spare_states;           /* 0: sequences have no state       */
 
 
 static uint32_t
@@ -112,6 +123,24 @@ logits_of(uint64_t h, float *x)
 }
 
 
+/* The state must be what the sequence left; then it is one of n_rows more. */
+static void
+use_state(fake_t *f, const di_model_seq_t *q)
+{
+    fake_state_t *state = &f->states[q->slot];
+    uint32_t      end = q->pos + q->n_rows, last = q->pos - 1;
+
+    CHECK((q->slot == 0) == (f->n_states == 0) && q->slot <= f->n_states);
+    if (f->n_states == 0)
+        return;
+    if (q->pos > 0) {
+        CHECK_EQ_INT(state->pos, q->pos);
+        CHECK(state->last == f->slots[q->blocks[last / BT]][last % BT]);
+    }
+    state->pos = end;
+}
+
+
 static int
 fake_step(void *ctx, const di_model_seq_t *seqs, size_t n_seqs)
 {
@@ -130,6 +159,7 @@ fake_step(void *ctx, const di_model_seq_t *seqs, size_t n_seqs)
         CHECK(seqs[i].n_rows > 0 && seqs[i].n_logits <= seqs[i].n_rows);
         CHECK(seqs[i].pos + seqs[i].n_rows <= LEN);
         f->rows += seqs[i].n_rows;
+        use_state(f, &seqs[i]);
         for (r = 0; r < seqs[i].n_rows; r++) {
             pos = seqs[i].pos + r;
             for (q = 0, h = 7; q < pos; q++)
@@ -137,6 +167,7 @@ fake_step(void *ctx, const di_model_seq_t *seqs, size_t n_seqs)
             slot = &f->slots[seqs[i].blocks[pos / BT]][pos % BT];
             h = mix(mix(h, (uint64_t) seqs[i].tokens[r]), pos);
             *slot = h;
+            f->states[seqs[i].slot].last = h;
             if (r >= seqs[i].n_rows - seqs[i].n_logits) {
                 CHECK(row < 256);
                 logits_of(mix(h, 99), f->logits + VOCAB * row++);
@@ -191,6 +222,17 @@ fake_kv_copy(void *ctx, uint32_t dst, uint32_t src, uint32_t n)
 
     CHECK(dst != src && n > 0 && n < BT);
     memcpy(f->slots[dst], f->slots[src], n * sizeof(uint64_t));
+}
+
+
+static void
+fake_state_copy(void *ctx, uint32_t dst, uint32_t src)
+{
+    fake_t *f = ctx;
+
+    CHECK(dst >= 1 && dst <= f->n_states);
+    CHECK(src >= 1 && src <= f->n_states && src != dst);
+    f->states[dst] = f->states[src];
 }
 
 
@@ -397,9 +439,12 @@ open_world(uint32_t kv_blocks, uint32_t max_seqs, uint32_t max_rows,
 {
     di_sched_model_t m = {
         .ctx = &w.fake, .vocab = VOCAB, .max_model_len = LEN,
-        .kv_blocks = kv_blocks, .max_logits = max_seqs + 3,
+        .kv_blocks = kv_blocks, .block_tokens = BT,
+        .n_states = spare_states > 0 ? max_seqs + spare_states - 1 : 0,
+        .max_logits = max_seqs + 3,
         .step = fake_step, .host_call = fake_host_call, .wait = fake_wait,
         .logits = fake_logits, .kv_copy = fake_kv_copy,
+        .state_copy = fake_state_copy,
     };
     di_sched_conf_t conf = {
         .max_seqs = max_seqs, .max_rows = max_rows, .chunk = chunk,
@@ -411,6 +456,8 @@ open_world(uint32_t kv_blocks, uint32_t max_seqs, uint32_t max_rows,
     memset(&w, 0, sizeof(w));
     w.limited = limited;
     w.fake.kv_blocks = kv_blocks;
+    w.fake.n_states = m.n_states;
+    CHECK(m.n_states <= STATES_MAX);
     w.fake.rows_max = max_rows;
     CHECK_EQ_INT(di_sampler_open(VOCAB, &w.sampler, NULL), DI_OK);
     CHECK_EQ_INT(di_sched_open_on(&m, &conf, &w.sched, NULL), DI_OK);
@@ -627,7 +674,7 @@ test_random(uint32_t kv_blocks, uint32_t max_seqs, uint32_t max_rows,
            (unsigned long long) w.n_cached,
            (unsigned long long) st.preemptions);
     CHECK(w.n_finished > 50);
-    CHECK(cache == (w.n_cached > 0));
+    CHECK((cache && spare_states != 1) == (w.n_cached > 0));
     CHECK(kv_blocks > 30 || st.preemptions > 10);
     close_world();
 }
@@ -970,7 +1017,7 @@ test_open(void)
 {
     di_sched_model_t m = {
         .ctx = &w.fake, .vocab = VOCAB, .max_model_len = LEN,
-        .kv_blocks = 8, .max_logits = 4,
+        .kv_blocks = 8, .block_tokens = BT, .max_logits = 4,
     };
     di_sched_conf_t conf = {
         .max_seqs = 4, .max_rows = 4, .chunk = 1, .end_ids = end_ids,
@@ -1033,5 +1080,12 @@ main(int argc, char **argv)
     test_random(20, 6, 24, false, 0, ops);
     test_random(10, 8, 8, true, 0, ops);
     test_random(20, 6, 24, true, 1, ops);
+
+    /* Sequences with states; none, one or some kept for the cache. */
+    for (spare_states = 1; spare_states <= 9; spare_states += 1 + spare_states)
+    {
+        test_random(200, 8, 64, true, 0, ops / 2);
+        test_random(20, 6, 24, true, 1, ops / 2);
+    }
     return check_done("sched");
 }
