@@ -28,7 +28,7 @@ my @parts = (
      [qw(jansson hiredis openssl xxhash liburing ucp)]],
     ['kernels/', [], []],
     ['tokenizer/vocab/', ['tokenizer/grammar/'],
-     [qw(pcre2 openssl utf8proc)]],
+     [qw(pcre2 jansson openssl utf8proc)]],
     ['tokenizer/grammar/', ['tokenizer/vocab/'], [qw(pcre2 jansson openssl)]],
     ['tokenizer/', ['tokenizer/'], [qw(pcre2 jansson openssl utf8proc)]],
 );

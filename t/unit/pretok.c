@@ -181,6 +181,30 @@ cut_by_scan(di_pretok_kind_t kind, const char *text, size_t len, bool *cuts)
     }
 }
 
+/* The same cuts by di_pretok_cut(), which has another way for plain text. */
+static bool
+same_in_blocks(di_pretok_kind_t kind, const char *text, size_t len,
+               const bool *cuts)
+{
+    uint32_t ends[DI_PRETOK_CUT_MIN + 7];
+    bool     got[TEXT_MAX + 1] = { false };
+    size_t   pos = 0, n;
+
+    while (pos < len) {
+        n = di_pretok_cut(&kinds[kind].scan, text, len, pos, ends,
+                          sizeof(ends) / sizeof(ends[0]));
+        if (n == 0 || n > sizeof(ends) / sizeof(ends[0]))
+            return false;
+        for (size_t i = 0; i < n; i++) {
+            if (ends[i] <= pos || ends[i] > len)
+                return false;
+            pos = ends[i];
+            got[pos] = true;
+        }
+    }
+    return memcmp(cuts, got, (len + 1) * sizeof(*got)) == 0;
+}
+
 static bool
 same_cuts(di_pretok_kind_t kind, const char *text, size_t len)
 {
@@ -188,7 +212,8 @@ same_cuts(di_pretok_kind_t kind, const char *text, size_t len)
 
     cut_by_pattern(kind, text, len, want);
     cut_by_scan(kind, text, len, got);
-    return memcmp(want, got, (len + 1) * sizeof(*want)) == 0;
+    return memcmp(want, got, (len + 1) * sizeof(*want)) == 0
+           && same_in_blocks(kind, text, len, want);
 }
 
 static void
@@ -263,6 +288,33 @@ test_random(void)
             for (uint32_t k = 1; k < repeat; k++)
                 memcpy(text + len + k * add, text + len, add);
             len += repeat * add;
+        }
+        check_cuts(text, len);
+    }
+}
+
+/* Text of plain characters, long enough for blocks; now and then another. */
+static void
+test_blocks(void)
+{
+    static const char often[] = "aZ19.-' \t\n\r\n  ";
+
+    for (int i = 0; i < 20000; i++) {
+        char     text[TEXT_MAX];
+        uint32_t odd = draw(3) == 0 ? draw(100) + 2 : 1u << 30;
+        size_t   len = 0, max = 64 + draw(300);
+
+        while (len < max) {
+            uint32_t c = draw(4) == 0 ? 0x20 + draw(0x5f)
+                         : (uint8_t) often[draw(sizeof(often) - 1)];
+            uint32_t repeat = draw(8) == 0 ? draw(90) : 1;
+
+            if (draw(odd) == 0)
+                c = draw_code();
+            if (!known(text + len, put_code(text + len, c)))
+                continue;
+            for (; repeat > 0 && len < max; repeat--)
+                len += put_code(text + len, c);
         }
         check_cuts(text, len);
     }
@@ -477,6 +529,7 @@ main(int argc, char **argv)
     test_classes(DI_PRETOK_DEEPSEEK);
     test_planted();
     test_random();
+    test_blocks();
     test_all_codes();
     test_invalid();
 

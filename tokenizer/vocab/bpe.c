@@ -22,22 +22,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "vocab.h"
+#include "cache.h"
 
-#define BPE_CACHE_IDS   4           /* ids of a cached pre-token             */
-#define BPE_CACHE_BITS  14          /* 512 KB of entries                     */
+#define BPE_ENDS        128         /* pre-tokens cut at once                */
+#define BPE_PIECES      32          /* pieces encoded at once                */
 #define BPE_SHORT_MAX   128         /* bytes encoded on the stack            */
 #define BPE_KEEP_MAX    65536       /* bytes of scratch kept between calls   */
 #define BPE_TEXT_MAX    INT32_MAX   /* bytes of a text                       */
 
+/* A part of the text that is encoded by itself. */
 typedef struct {
-    di_vocab_key_t key;             /* high 0: a free entry                  */
-    int32_t        ids[BPE_CACHE_IDS];  /* ended by -1 if there are fewer    */
-} bpe_entry_t;
+    di_vocab_key_t    key;          /* high 0: it is too long for a key      */
+    di_cache_entry_t *set;          /* its place in the cache, if it has one */
+    uint32_t          at;           /* in the text                           */
+    uint32_t          len;          /* bytes                                 */
+} bpe_piece_t;
 
 struct di_tok_s {
     const di_vocab_t *vocab;
-    bpe_entry_t      *cache;        /* [1 << BPE_CACHE_BITS]                 */
+    bpe_piece_t       pieces[BPE_PIECES];   /* gathered, not yet encoded     */
+    size_t            n_pieces;
+    di_cache_t        cache;
     char             *scratch;      /* [room] for a long pre-token           */
     size_t            room;
 };
@@ -65,8 +70,7 @@ di_tok_open(const di_vocab_t *vocab, di_tok_t **tok)
     if (t == NULL)
         return DI_ENOMEM;
     t->vocab = vocab;
-    t->cache = calloc((size_t) 1 << BPE_CACHE_BITS, sizeof(*t->cache));
-    if (t->cache == NULL) {
+    if (!di_cache_init(&t->cache)) {
         free(t);
         return DI_ENOMEM;
     }
@@ -79,7 +83,7 @@ di_tok_close(di_tok_t *t)
 {
     if (t == NULL)
         return;
-    free(t->cache);
+    di_cache_deinit(&t->cache);
     free(t->scratch);
     free(t);
 }
@@ -190,105 +194,208 @@ bpe_short(const di_vocab_t *v, const uint8_t *s, size_t len,
         len = bpe_filter(v, s, len, copy);
         s = copy;
     }
-    return len > 0 ? bpe_encode(v, s, len, ids, left) : 0;
-}
-
-static inline bpe_entry_t *
-bpe_entry(const di_tok_t *t, di_vocab_key_t key)
-{
-    return &t->cache[di_vocab_key_hash(key) >> (64 - BPE_CACHE_BITS)];
-}
-
-static inline void
-bpe_put_entry(bpe_out_t *out, const bpe_entry_t *entry)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < BPE_CACHE_IDS; i++)
-        n += entry->ids[i] >= 0;
-    if (out->cap >= BPE_CACHE_IDS && out->n <= out->cap - BPE_CACHE_IDS) {
-        /* What is behind the n ids is overwritten by the next ones. */
-        memcpy(out->ids + out->n, entry->ids, sizeof(entry->ids));
-        out->n += n;
-        return;
-    }
-    for (size_t i = 0; i < n; i++)
-        bpe_put(out, entry->ids[i]);
+    if (len == 0)
+        return 0;
+    if (len <= DI_MERGES_SHORT)
+        return di_merges_encode(&v->merges, v->byte_ids, s, len, ids);
+    return bpe_encode(v, s, len, ids, left);
 }
 
 static inline void
-bpe_remember(bpe_entry_t *entry, di_vocab_key_t key, const int32_t *ids,
-             size_t n)
+bpe_put_all(bpe_out_t *out, const int32_t *ids, size_t n)
 {
-    entry->key = key;
-    for (size_t i = 0; i < BPE_CACHE_IDS; i++)
-        entry->ids[i] = i < n ? ids[i] : -1;
-}
-
-/* Encode a pre-token that the cache doesn't know, and enter it if it fits:
- * entry is its place, NULL if it has no key. */
-static int
-bpe_miss(di_tok_t *t, const char *s, size_t len, bpe_entry_t *entry,
-         di_vocab_key_t key, bpe_out_t *out)
-{
-    const di_vocab_t *v = t->vocab;
-    int32_t           ids[BPE_SHORT_MAX], id = -1;
-    size_t            n;
-
-    if (entry != NULL && di_vocab_whole(v, key)->key.high != 0)
-        id = di_vocab_whole(v, key)->id;
-    else if (v->words.slots != NULL)
-        id = di_vocab_word(v, s, len);
-
-    if (id >= 0) {
-        ids[0] = id;
-        n = 1;
-    } else if (len <= BPE_SHORT_MAX) {
-        n = bpe_short(v, (const uint8_t *) s, len, ids);
-    } else {
-        return bpe_long(t, (const uint8_t *) s, len, out);
-    }
-
     for (size_t i = 0; i < n; i++)
         bpe_put(out, ids[i]);
-    if (entry != NULL && n <= BPE_CACHE_IDS)
-        bpe_remember(entry, key, ids, n);
+}
+
+/* Put the ids of an entry.  Where there is room, all that it may have are
+ * copied, and what comes next overwrites those that it hasn't. */
+static inline void
+bpe_put_entry(bpe_out_t *out, const di_cache_entry_t *entry)
+{
+    size_t n = di_cache_count(entry);
+
+    if (out->cap < DI_CACHE_IDS || out->n > out->cap - DI_CACHE_IDS) {
+        bpe_put_all(out, entry->ids, n);
+        return;
+    }
+    memcpy(out->ids + out->n, entry->ids, sizeof(entry->ids));
+    out->n += n;
+}
+
+/* Encode up to BPE_SHORT_MAX bytes, and remember them if they fit. */
+static void
+bpe_wide(di_tok_t *t, const uint8_t *s, size_t len, bpe_out_t *out)
+{
+    di_cache_wide_t       *set = NULL;
+    const di_cache_wide_t *entry;
+    di_cache_key_t         key;
+    int32_t                ids[BPE_SHORT_MAX];
+    size_t                 n;
+
+    if (len <= DI_CACHE_WIDE_MAX) {
+        key = di_cache_key(s, len);
+        set = di_cache_wide_set(&t->cache, &key);
+        entry = di_cache_wide_find(set, &key);
+        if (entry != NULL) {
+            bpe_put_all(out, entry->ids, di_cache_wide_count(entry));
+            return;
+        }
+    }
+    n = bpe_short(t->vocab, s, len, ids);
+    bpe_put_all(out, ids, n);
+    if (set != NULL && n <= DI_CACHE_WIDE_IDS)
+        di_cache_wide_enter(set, &key, ids, n);
+}
+
+/* Encode a piece that has no entry for its key. */
+static int
+bpe_miss(di_tok_t *t, const char *text, const bpe_piece_t *piece,
+         bpe_out_t *out)
+{
+    const di_vocab_t *v = t->vocab;
+    const uint8_t    *s = (const uint8_t *) text + piece->at;
+    int32_t           ids[BPE_SHORT_MAX];
+    size_t            n = 1;
+
+    if (piece->len > BPE_SHORT_MAX)
+        return bpe_long(t, s, piece->len, out);
+    if (piece->key.high == 0) {
+        bpe_wide(t, s, piece->len, out);
+        return DI_OK;
+    }
+
+    ids[0] = di_vocab_whole(v, piece->key);
+    if (ids[0] < 0)
+        n = bpe_short(v, s, piece->len, ids);
+    bpe_put_all(out, ids, n);
+    if (n <= DI_CACHE_IDS)
+        di_cache_enter(piece->set, piece->key, ids, n);
     return DI_OK;
 }
 
-/* Encode the pre-token text[pos..end). */
-static inline int
-bpe_word(di_tok_t *t, const char *text, size_t len, size_t pos, size_t end,
-         bpe_out_t *out)
+/* Encode the pieces that were gathered.  A first look finds those that the
+ * cache knows, and brings what the others need into the core's cache.  Once
+ * one of these is entered, an entry found before may have moved. */
+static int
+bpe_flush(di_tok_t *t, const char *text, bpe_out_t *out)
 {
-    bpe_entry_t *entry = NULL;
-    di_vocab_key_t key = { 0, 0 };
+    const di_cache_entry_t *found[BPE_PIECES];
+    bool                    moved = false;
+    int                     rc;
 
-    if (end - pos <= DI_VOCAB_KEY_MAX) {
-        key = di_vocab_key(text + pos, end - pos, len - pos);
-        entry = bpe_entry(t, key);
-        if (entry->key.low == key.low && entry->key.high == key.high) {
-            bpe_put_entry(out, entry);
-            return DI_OK;
-        }
+    for (size_t i = 0; i < t->n_pieces; i++) {
+        const bpe_piece_t *piece = &t->pieces[i];
+
+        found[i] = NULL;
+        if (piece->key.high == 0)
+            continue;
+        found[i] = di_cache_find(piece->set, piece->key);
+        if (found[i] == NULL)
+            __builtin_prefetch(di_vocab_whole_home(t->vocab, piece->key));
     }
-    return bpe_miss(t, text + pos, end - pos, entry, key, out);
+    for (size_t i = 0; i < t->n_pieces; i++) {
+        const bpe_piece_t *piece = &t->pieces[i];
+
+        if (moved && piece->key.high != 0)
+            found[i] = di_cache_find(piece->set, piece->key);
+        if (found[i] != NULL) {
+            bpe_put_entry(out, found[i]);
+            continue;
+        }
+        rc = bpe_miss(t, text, piece, out);
+        if (rc != DI_OK)
+            return rc;
+        moved = true;
+    }
+    t->n_pieces = 0;
+    return DI_OK;
+}
+
+/* Gather the piece text[pos..end). */
+static inline int
+bpe_gather(di_tok_t *t, const char *text, size_t len, size_t pos, size_t end,
+           bpe_out_t *out)
+{
+    bpe_piece_t *piece;
+    int          rc;
+
+    if (t->n_pieces == BPE_PIECES) {
+        rc = bpe_flush(t, text, out);
+        if (rc != DI_OK)
+            return rc;
+    }
+    piece = &t->pieces[t->n_pieces++];
+    piece->at = (uint32_t) pos;
+    piece->len = (uint32_t) (end - pos);
+    piece->key.high = 0;
+    if (end - pos <= DI_VOCAB_KEY_MAX) {
+        piece->key = di_vocab_key(text + pos, end - pos, len - pos);
+        piece->set = di_cache_set(&t->cache, piece->key);
+        __builtin_prefetch(piece->set);
+    }
+    return DI_OK;
+}
+
+/* Gather a pre-token that begins like a Chinese one, in pieces. */
+static int
+bpe_gather_cut(di_tok_t *t, const char *text, size_t len, size_t pos,
+               size_t end, bpe_out_t *out)
+{
+    int rc = DI_OK;
+
+    while (rc == DI_OK && pos < end) {
+        size_t next = di_seams_next(&t->vocab->seams, (const uint8_t *) text,
+                                    pos, end);
+
+        rc = bpe_gather(t, text, len, pos, next, out);
+        pos = next;
+    }
+    return rc;
+}
+
+/* Gather a pre-token of a vocabulary that takes some as they are. */
+static int
+bpe_gather_word(di_tok_t *t, const char *text, size_t len, size_t pos,
+                size_t end, bpe_out_t *out)
+{
+    int32_t id = di_vocab_word(t->vocab, text + pos, end - pos);
+    int     rc;
+
+    if (id < 0)
+        return bpe_gather_cut(t, text, len, pos, end, out);
+    rc = bpe_flush(t, text, out);
+    bpe_put(out, id);
+    return rc;
 }
 
 static int
 bpe_text(di_tok_t *t, const char *text, size_t len, bpe_out_t *out)
 {
-    size_t pos = 0;
+    const di_vocab_t *v = t->vocab;
+    uint32_t          ends[BPE_ENDS];
+    size_t            pos = 0, n;
+    int               rc = DI_OK;
 
+    t->n_pieces = 0;
     while (pos < len) {
-        size_t end = di_pretok_next(&t->vocab->pretok, text, len, pos);
-        int    rc = bpe_word(t, text, len, pos, end, out);
+        n = di_pretok_cut(&v->pretok, text, len, pos, ends, BPE_ENDS);
+        for (size_t i = 0; rc == DI_OK && i < n; i++) {
+            size_t end = ends[i];
 
+            if (v->words.slots != NULL)
+                rc = bpe_gather_word(t, text, len, pos, end, out);
+            else if ((uint8_t) text[pos] >= 0xe3
+                     || end - pos > DI_VOCAB_KEY_MAX)
+                rc = bpe_gather_cut(t, text, len, pos, end, out);
+            else
+                rc = bpe_gather(t, text, len, pos, end, out);
+            pos = end;
+        }
         if (rc != DI_OK)
             return rc;
-        pos = end;
     }
-    return DI_OK;
+    return bpe_flush(t, text, out);
 }
 
 /* Give back what an unusually long pre-token took; report. */

@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "build.h"
+#include "table.h"
 
 #define BUILD_WORD_MAX  1024    /* bytes of a rule's joined spelling         */
 
@@ -392,13 +393,33 @@ done:
 }
 
 static int
+build_seams(di_build_t *b, di_vocab_t *v)
+{
+    if (!di_seams_init(&v->seams))
+        return di_build_nomem(b);
+    for (uint32_t i = 0; i < v->size; i++) {
+        size_t      len;
+        const char *s = di_vocab_at(v, (int32_t) i, &len);
+
+        if (v->merges.tokens[i].order > 1)
+            di_seams_add(&v->seams, (const uint8_t *) s, len);
+    }
+    /* A character that loses a byte in encoding isn't what was entered. */
+    for (int i = 0x80; i < 256; i++) {
+        if (v->byte_ids[i] < 0)
+            di_seams_hide(&v->seams);
+    }
+    return DI_OK;
+}
+
+static int
 build_index_wholes(di_build_t *b, di_vocab_t *v)
 {
     uint64_t size = 16;
 
-    while (size < v->size + v->size / 4)
+    while (size < v->size + v->size / 2)
         size *= 2;
-    v->wholes = calloc(size, sizeof(*v->wholes));
+    v->wholes = di_table_alloc(size, sizeof(*v->wholes), 0);
     if (v->wholes == NULL)
         return di_build_nomem(b);
     v->wholes_mask = size - 1;
@@ -408,10 +429,12 @@ build_index_wholes(di_build_t *b, di_vocab_t *v)
         const char    *s = di_vocab_at(v, (int32_t) i, &len);
         di_vocab_key_t key;
 
-        if (v->merges.tokens[i].order == 0 || len > DI_VOCAB_KEY_MAX)
+        if (v->merges.tokens[i].order == 0 || len > DI_VOCAB_WHOLE_MAX)
             continue;
         key = di_vocab_key(s, len, len);
-        *di_vocab_whole(v, key) = (di_vocab_whole_t) { key, (int32_t) i };
+        *di_vocab_whole_slot(v, key) = (di_vocab_whole_t) {
+            key.low, (uint32_t) key.high, i | (uint32_t) len << 24,
+        };
     }
     return DI_OK;
 }
@@ -492,7 +515,7 @@ di_build_finish(di_build_t *b)
 {
     static int (*const steps[])(di_build_t *b, di_vocab_t *v) = {
         build_bytes, build_merges, build_index_names, build_trie,
-        build_index_wholes, build_index_words,
+        build_seams, build_index_wholes, build_index_words,
     };
     int rc = DI_OK;
 

@@ -1,11 +1,10 @@
 /*
  * merges.c - the merge rules of byte-pair encoding.
  *
- * The rules lie in one open-addressed table of 8-byte slots, half full at
- * most: left id, right id and rank share a slot, so a look-up is nearly
- * always one cache line.  Encoding asks mostly for pairs that have no rule:
- * a table of bits, eight or more for each rule, spares nine of ten of these
- * the way to the big table.
+ * The rules lie in one open-addressed table, half full at most, in which a
+ * look-up is nearly always one cache line.  Encoding asks mostly for pairs
+ * that have no rule: a table of bits, eight or more for each rule, spares
+ * nine of ten of these the way to the big table.
  *
  * A vocabulary that was trained makes a token before it uses it, so ranks
  * grow from a token's sides to the token, and BPE applies its rules in the
@@ -21,6 +20,7 @@
 #include <string.h>
 
 #include "merges.h"
+#include "table.h"
 
 bool
 di_merges_init(di_merges_t *m, uint32_t n_tokens, uint64_t n_rules)
@@ -30,16 +30,12 @@ di_merges_init(di_merges_t *m, uint32_t n_tokens, uint64_t n_rules)
     while (size < n_rules * 2)
         size *= 2;
     m->mask = size - 1;
-    m->slots = malloc(size * sizeof(*m->slots));
-    m->tokens = calloc(n_tokens, sizeof(*m->tokens));
-    m->bytes = malloc(256 * 256 * sizeof(*m->bytes));
-    m->maybe = calloc(size / 16, sizeof(*m->maybe));
-    if (m->slots == NULL || m->tokens == NULL || m->bytes == NULL
-        || m->maybe == NULL)
-        return false;
-    memset(m->slots, 0xff, size * sizeof(*m->slots));
-    memset(m->bytes, 0xff, 256 * 256 * sizeof(*m->bytes));
-    return true;
+    m->slots = di_table_alloc(size, sizeof(*m->slots), 0xff);
+    m->tokens = di_table_alloc(n_tokens, sizeof(*m->tokens), 0);
+    m->bytes = di_table_alloc(256 * 256, sizeof(*m->bytes), 0xff);
+    m->maybe = di_table_alloc(size / 16, sizeof(*m->maybe), 0);
+    return m->slots != NULL && m->tokens != NULL && m->bytes != NULL
+           && m->maybe != NULL;
 }
 
 void
@@ -51,48 +47,12 @@ di_merges_deinit(di_merges_t *m)
     free(m->maybe);
 }
 
-static inline uint64_t
-merges_hash(int32_t left, int32_t right)
-{
-    return ((uint64_t) left << DI_MERGES_ID_BITS | (uint64_t) right)
-           * 0x9e3779b97f4a7c15u;
-}
-
-/* The bit of a pair in maybe[]. */
-static inline uint64_t
-merges_bit(const di_merges_t *m, uint64_t hash)
-{
-    return hash >> 20 & (m->mask << 2 | 3);
-}
-
-/* Slot of a pair, or the free one where it would go.  A free slot's pair is
- * all ones, which no pair of ids is. */
-static inline uint64_t
-merges_find(const di_merges_t *m, int32_t left, int32_t right)
-{
-    uint64_t pair = (uint64_t) left << DI_MERGES_ID_BITS | (uint64_t) right;
-    uint64_t i = merges_hash(left, right) >> 32 & m->mask;
-
-    while (m->slots[i] >> DI_MERGES_RANK_BITS != pair
-           && m->slots[i] != DI_MERGES_FREE)
-        i = (i + 1) & m->mask;
-    return i;
-}
-
-/* Order of the rule for a pair; DI_MERGES_NONE: there is none.  Nearly all
- * pairs that are asked for have none, and the bits are small enough to stay
- * in a core's cache. */
 static inline uint32_t
 merges_order(const di_merges_t *m, int32_t left, int32_t right)
 {
-    uint64_t bit = merges_bit(m, merges_hash(left, right)), slot;
+    const di_merges_rule_t *rule = di_merges_rule(m, left, right);
 
-    if ((m->maybe[bit / 64] >> bit % 64 & 1) == 0)
-        return DI_MERGES_NONE;
-    slot = m->slots[merges_find(m, left, right)];
-    if (slot == DI_MERGES_FREE)
-        return DI_MERGES_NONE;
-    return ((uint32_t) slot & DI_MERGES_MAX) + 2;
+    return rule == NULL ? DI_MERGES_NONE : rule->order;
 }
 
 /* Does no rule join across the border of two tokens before they are whole?
@@ -138,17 +98,19 @@ merges_enter(di_merges_t *m, const int32_t (*ids)[3], uint64_t n_rules)
 {
     for (uint64_t rank = 0; rank < n_rules; rank++) {
         int32_t                  left = ids[rank][0], right = ids[rank][1];
-        uint64_t                 pair = (uint64_t) left << DI_MERGES_ID_BITS
-                                        | (uint64_t) right;
+        uint32_t                 order = (uint32_t) rank + 2;
         const di_merges_token_t *l = &m->tokens[left];
         const di_merges_token_t *r = &m->tokens[right];
-        uint64_t                 bit = merges_bit(m, merges_hash(left, right));
+        uint64_t bit = di_merges_bit(m, di_merges_hash(left, right));
 
         m->maybe[bit / 64] |= 1ull << bit % 64;
-        m->slots[merges_find(m, left, right)] =
-            pair << DI_MERGES_RANK_BITS | rank;
+        *di_merges_slot(m, left, right) = (di_merges_rule_t) {
+            left, right, order, ids[rank][2],
+        };
         if (l->order == 1 && r->order == 1)
-            m->bytes[l->tail << 8 | r->head] = (uint32_t) rank + 2;
+            m->bytes[l->tail << 8 | r->head] = (di_merges_pair_t) {
+                order, ids[rank][2],
+            };
     }
 }
 
@@ -213,4 +175,48 @@ di_merges_build(di_merges_t *m, const int32_t (*ids)[3], uint64_t n_rules,
             return rank;
     }
     return n_rules;
+}
+
+static inline di_merges_pair_t
+merges_pair(const di_merges_t *m, int32_t left, int32_t right)
+{
+    const di_merges_rule_t *rule = di_merges_rule(m, left, right);
+
+    if (rule == NULL)
+        return (di_merges_pair_t) { DI_MERGES_NONE, 0 };
+    return (di_merges_pair_t) { rule->order, rule->id };
+}
+
+size_t
+di_merges_encode(const di_merges_t *m, const int32_t first[256],
+                 const uint8_t *s, size_t len, int32_t ids[DI_MERGES_SHORT])
+{
+    di_merges_pair_t pairs[DI_MERGES_SHORT];    /* of ids i and i + 1        */
+    size_t           n = len, at, from;
+
+    for (size_t i = 0; i < n; i++)
+        ids[i] = first[s[i]];
+    for (size_t i = 0; i + 1 < n; i++)
+        pairs[i] = m->bytes[s[i] << 8 | s[i + 1]];
+
+    while (n > 1) {
+        at = 0;
+        for (size_t i = 1; i + 1 < n; i++)
+            at = pairs[i].order < pairs[at].order ? i : at;
+        if (pairs[at].order == DI_MERGES_NONE)
+            break;
+
+        ids[at] = pairs[at].id;
+        n--;
+        for (size_t i = at + 1; i < n; i++)
+            ids[i] = ids[i + 1];
+        for (size_t i = at; i + 1 < n; i++)
+            pairs[i] = pairs[i + 1];
+        from = at == 0 ? 0 : at - 1;
+        for (size_t i = from; i <= at && i + 1 < n; i++)
+            di_merges_prefetch(m, ids[i], ids[i + 1]);
+        for (size_t i = from; i <= at && i + 1 < n; i++)
+            pairs[i] = merges_pair(m, ids[i], ids[i + 1]);
+    }
+    return n;
 }

@@ -39,6 +39,7 @@
 #include <utf8proc.h>
 
 #include "pretok.h"
+#include "pretok_block.h"
 
 /* Classes as bits, so that a run is tested with one mask.  A newline has
  * the bit of white space too. */
@@ -173,6 +174,7 @@ di_pretok_init(di_pretok_t *p, di_pretok_kind_t kind)
 
     memset(p, 0, sizeof(*p));
     p->kind = kind;
+    p->classify = di_pretok_classifier();
     p->selectors = fine ? PRETOK_M : PRETOK_O;
 
     for (uint32_t c = 0; c < DI_PRETOK_CODES; c++)
@@ -523,4 +525,40 @@ di_pretok_next(const di_pretok_t *p, const char *text, size_t len, size_t pos)
         break;
     }
     return (size_t) (at - base);
+}
+
+/* Enter the ends of the pre-tokens that a block decides; their number. */
+static size_t
+pretok_block(const di_pretok_t *p, const char *text, size_t pos,
+             uint32_t *ends)
+{
+    di_pretok_classes_t classes = p->classify((const uint8_t *) text + pos);
+    uint64_t            starts = di_pretok_starts(p->kind, &classes) & ~1ull;
+    size_t              n = 0;
+
+    for (; starts != 0; starts &= starts - 1)
+        ends[n++] = (uint32_t) (pos + (size_t) __builtin_ctzll(starts));
+    return n;
+}
+
+size_t
+di_pretok_cut(const di_pretok_t *p, const char *text, size_t len, size_t pos,
+              uint32_t *ends, size_t cap)
+{
+    size_t n = 0;
+
+    while (pos < len && cap - n >= DI_PRETOK_BLOCK) {
+        size_t found = 0;
+
+        if (p->classify != NULL && len - pos >= DI_PRETOK_BLOCK
+            && (uint8_t) text[pos] < 0x80)
+            found = pretok_block(p, text, pos, ends + n);
+        if (found == 0) {
+            ends[n] = (uint32_t) di_pretok_next(p, text, len, pos);
+            found = 1;
+        }
+        n += found;
+        pos = ends[n - 1];
+    }
+    return n;
 }

@@ -31,8 +31,12 @@ typedef enum {
     DI_PRETOK_DEEPSEEK,     /* DeepSeek V3's and V4's three steps            */
 } di_pretok_kind_t;
 
+struct di_pretok_classes_s;
+
 typedef struct {
     di_pretok_kind_t kind;
+    struct di_pretok_classes_s (*classify)(const uint8_t *s);   /* of
+                               pretok_block.h; NULL: not on this machine     */
     uint8_t selectors;      /* class of the variation selectors              */
     uint8_t bytes[256];     /* class of an ASCII byte; 0: not ASCII          */
     uint8_t codes[DI_PRETOK_CODES]; /* class of a code                       */
@@ -55,5 +59,13 @@ int di_pretok_open(di_pretok_t *p, const char *const *patterns, size_t n,
  * the end of the run of characters, so a whole text costs O(len). */
 size_t di_pretok_next(const di_pretok_t *p, const char *text, size_t len,
                       size_t pos);
+
+#define DI_PRETOK_CUT_MIN  64
+
+/* The same for as many pre-tokens as ends[cap], cap >= DI_PRETOK_CUT_MIN, may
+ * take, which is not always cap: their number, at least one.  len is below
+ * 2^32. */
+size_t di_pretok_cut(const di_pretok_t *p, const char *text, size_t len,
+                     size_t pos, uint32_t *ends, size_t cap);
 
 #endif

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "table.h"
 #include "trie.h"
 
 #define TRIE_SHIFT_MAX  20              /* at least 4,096 slots              */
@@ -19,11 +20,10 @@ static bool
 trie_alloc(di_trie_t *t, unsigned shift)
 {
     size_t          n = (size_t) 1 << (32 - shift);
-    di_trie_slot_t *slots = malloc(n * sizeof(*slots));
+    di_trie_slot_t *slots = di_table_alloc(n, sizeof(*slots), 0xff);
 
     if (slots == NULL)
         return false;
-    memset(slots, 0xff, n * sizeof(*slots));
     t->slots = slots;
     t->mask = (uint32_t) (n - 1);
     t->shift = shift;

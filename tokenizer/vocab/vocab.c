@@ -51,6 +51,7 @@ di_vocab_close(di_vocab_t *v)
     free(v->names[1].ids);
     di_merges_deinit(&v->merges);
     di_trie_deinit(&v->trie);
+    di_seams_deinit(&v->seams);
     free(v->wholes);
     free(v->words.slots);
     free(v->template_text);

@@ -10,6 +10,7 @@
 #include "di_vocab.h"
 #include "merges.h"
 #include "pretok.h"
+#include "seams.h"
 #include "trie.h"
 
 typedef enum {
@@ -34,9 +35,13 @@ typedef struct {
     uint64_t high;          /* bytes 8 to 14; the length on top: never 0     */
 } di_vocab_key_t;
 
+/* A whole token of up to DI_VOCAB_WHOLE_MAX bytes, four in a cache line. */
+#define DI_VOCAB_WHOLE_MAX  12
+
 typedef struct {
-    di_vocab_key_t key;     /* high 0: a free slot                           */
-    int32_t        id;
+    uint64_t low;           /* bytes 0 to 7                                  */
+    uint32_t high;          /* bytes 8 to 11                                 */
+    uint32_t id;            /* and the length on top; 0: a free slot         */
 } di_vocab_whole_t;
 
 /* Tokens that only their name gives. */
@@ -65,12 +70,12 @@ struct di_vocab_s {
     bool        bytes_missing;  /* a byte has no token                       */
     di_merges_t merges;
     di_trie_t   trie;           /* of the whole tokens (merges.h)            */
-    di_vocab_whole_t *wholes;   /* [wholes_mask + 1] those that fit a key, by
-                                   their bytes, open-addressed: what a trie
-                                   finds in a step for each byte, found in
-                                   one                                       */
+    di_vocab_whole_t *wholes;   /* [wholes_mask + 1] the short ones by their
+                                   bytes, open-addressed: what a trie finds
+                                   in a step for each byte, found in one     */
     uint64_t    wholes_mask;
     di_pretok_t pretok;
+    di_seams_t  seams;
     di_vocab_index_t words; /* tokens that are not whole, and that a
                                pre-token with their bytes becomes even so;
                                slots NULL: none                              */
@@ -130,17 +135,37 @@ di_vocab_key_hash(di_vocab_key_t key)
     return (key.low ^ key.high * 0x9e3779b97f4a7c15u) * 0xd6e8feb86659fd93u;
 }
 
+/* Where a search for a whole token starts. */
+static inline const di_vocab_whole_t *
+di_vocab_whole_home(const di_vocab_t *v, di_vocab_key_t key)
+{
+    return &v->wholes[di_vocab_key_hash(key) >> 32 & v->wholes_mask];
+}
+
 /* The slot of a whole token, or the free one where it would be. */
 static inline di_vocab_whole_t *
-di_vocab_whole(const di_vocab_t *v, di_vocab_key_t key)
+di_vocab_whole_slot(const di_vocab_t *v, di_vocab_key_t key)
 {
     uint64_t i = di_vocab_key_hash(key) >> 32 & v->wholes_mask;
 
-    while (v->wholes[i].key.high != 0
-           && (v->wholes[i].key.low != key.low
-               || v->wholes[i].key.high != key.high))
+    while (v->wholes[i].id != 0
+           && (v->wholes[i].low != key.low
+               || v->wholes[i].high != (uint32_t) key.high
+               || v->wholes[i].id >> 24 != key.high >> 56))
         i = (i + 1) & v->wholes_mask;
     return &v->wholes[i];
+}
+
+/* The whole token with this key; -1: none, or too long. */
+static inline int32_t
+di_vocab_whole(const di_vocab_t *v, di_vocab_key_t key)
+{
+    uint32_t id;
+
+    if (key.high >> 56 > DI_VOCAB_WHOLE_MAX)
+        return -1;
+    id = di_vocab_whole_slot(v, key)->id;
+    return id == 0 ? -1 : (int32_t) (id & 0xffffff);
 }
 
 /* Id of the token in `words` with these bytes, -1: none. */

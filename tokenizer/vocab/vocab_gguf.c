@@ -45,8 +45,8 @@ gguf_read_strings(gguf_build_t *b, const char *key, uint64_t max,
     if (*v == NULL)
         return di_build_nomem(&b->b);
     if (di_gguf_array_str(b->gguf, key, *v, *n) != DI_OK)
-        return di_err_set(b->b.err, DI_EFORMAT, 0, "GGUF key \"%s\" is no array "
-                          "of strings", key);
+        return di_err_set(b->b.err, DI_EFORMAT, 0, "GGUF key \"%s\" is no "
+                          "array of strings", key);
     return DI_OK;
 }
 
@@ -62,8 +62,8 @@ gguf_read_id(gguf_build_t *b, const di_vocab_t *v, const char *key,
     if (rc == DI_EINVAL)
         return DI_OK;
     if (rc != DI_OK || u >= v->size)
-        return di_err_set(b->b.err, DI_EFORMAT, 0, "GGUF key \"%s\" is no token "
-                          "id", key);
+        return di_err_set(b->b.err, DI_EFORMAT, 0, "GGUF key \"%s\" is no "
+                          "token id", key);
     *id = (int32_t) u;
     return DI_OK;
 }
