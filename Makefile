@@ -77,6 +77,7 @@ LIB_OBJ       := $(ENG_OBJ) $(KERN_OBJ) $(IPC_OBJ) $(TOK_OBJ)
 ENGINE        := $(BUILD)/deepinfer-engine
 ECHO          := $(BUILD)/echo-engine
 VECTORS       := $(BUILD)/recipe-vectors
+MATCH         := $(BUILD)/grammar-match
 MODULE        := $(BUILD)/ngx_http_deepinfer_module.so
 UNIT_BIN      := $(patsubst t/unit/%.c,$(BUILD)/unit/%,$(UNIT_SRC))
 BENCH_BIN     := $(patsubst t/bench/%.c,$(BUILD)/bench/%,$(BENCH_SRC))
@@ -101,7 +102,7 @@ submake        = $(MAKE) --no-print-directory
 .PHONY: all module help run model deps deps-test deps-check test units \
         soak asan tsan fuzz lint bench install uninstall clean
 
-all: $(ENGINE) $(ECHO) module
+all: $(ENGINE) $(ECHO) $(MATCH) module
 	@:
 
 module: $(MODULE)
@@ -236,6 +237,9 @@ $(ECHO): $(call obj,$(ECHO_SRC)) $(IPC_OBJ) $(TOK_OBJ)
 
 $(VECTORS): LDLIBS += -lz
 $(VECTORS): $(call obj,$(VECTORS_SRC)) $(TOK_OBJ)
+	$(call link)
+
+$(MATCH): $(call obj,t/grammar/match.c) $(TOK_OBJ)
 	$(call link)
 
 $(BUILD)/unit/%: $(BUILD)/obj/t/unit/%.o $(LIB_OBJ)

@@ -1,0 +1,111 @@
+/*
+ * match.h - an opened grammar and a place in it, for tokenizer/grammar only.
+ */
+
+#ifndef DI_GRAM_MATCH_H
+#define DI_GRAM_MATCH_H
+
+#include <stdatomic.h>
+
+#include "blob.h"
+#include "di_grammar.h"
+
+struct di_gram_s {
+    _Atomic uint32_t        refs;
+    size_t                  bytes;      /* of the blob                       */
+    di_gram_blob_t          head;
+    const di_gram_brule_t  *rules;      /* these point into data             */
+    const di_gram_bstate_t *states;
+    const di_gram_bedge_t  *edges;
+    const di_gram_bcall_t  *calls;
+    _Alignas(8) uint8_t     data[];
+};
+
+/* A stack is its newest frame.  Stacks share their lower frames. */
+typedef struct {
+    uint32_t parent;        /* frame below; 0: none                          */
+    uint32_t ret;           /* state to go on in                             */
+    uint32_t depth;         /* frames below                                  */
+    uint32_t refs;          /* ways and frames that hold it; on the free
+                               list: the next free frame                     */
+} di_gram_frame_t;
+
+/* One way to read the text so far. */
+typedef struct {
+    uint32_t state;
+    uint32_t stack;         /* frame; 0: none                                */
+} di_gram_way_t;
+
+typedef struct {
+    di_gram_way_t *v;       /* [n]                                           */
+    uint32_t n, cap;
+    bool     complete;      /* the text may end here                         */
+} di_gram_ways_t;
+
+struct di_gram_match_s {
+    di_gram_t       *gram;
+    di_gram_frame_t *frames;        /* [n_frames]; frame 0 is not used       */
+    uint32_t         n_frames, frames_cap;
+    uint32_t         free_frame;    /* 0: none                               */
+    bool             no_memory;     /* since the last look                   */
+    bool             over_limit;    /* ways were left out, likewise          */
+
+    di_gram_ways_t  *past;          /* [undo_max + 1] ring of what was
+                                       accepted; past[now] is the present    */
+    unsigned         undo_max;
+    unsigned         now;
+    unsigned         n_undo;        /* calls that can be taken back          */
+    di_gram_ways_t   work[2];       /* of accept() and forced()              */
+};
+
+static inline bool
+di_gram_has_calls(const di_gram_t *g, uint32_t state)
+{
+    return g->states[state].calls != g->states[state + 1].calls;
+}
+
+/* The state after a byte; DI_GRAM_DEAD: not allowed. */
+#define DI_GRAM_DEAD  UINT32_MAX
+
+static inline uint32_t
+di_gram_step(const di_gram_t *g, uint32_t state, uint8_t byte)
+{
+    const di_gram_bedge_t *e = &g->edges[g->states[state].edges];
+    const di_gram_bedge_t *end = &g->edges[g->states[state + 1].edges];
+
+    while (end - e > 4) {
+        const di_gram_bedge_t *mid = e + (end - e) / 2;
+
+        if (mid->lo > byte)
+            end = mid;
+        else
+            e = mid;
+    }
+    for (; e < end; e++) {
+        if (byte <= e->hi)
+            return byte >= e->lo ? e->to : DI_GRAM_DEAD;
+    }
+    return DI_GRAM_DEAD;
+}
+
+static inline di_gram_ways_t *
+di_gram_present(di_gram_match_t *m)
+{
+    return &m->past[m->now];
+}
+
+/* Empty a set, giving back its stacks. */
+void di_gram_ways_clear(di_gram_match_t *m, di_gram_ways_t *w);
+
+/* Add a way with all that it can do without reading; a way that reads
+ * nothing more is left out.  Call di_gram_ways_settle() after the last. */
+void di_gram_ways_add(di_gram_match_t *m, di_gram_ways_t *w, uint32_t state,
+                      uint32_t stack);
+void di_gram_ways_settle(di_gram_match_t *m, di_gram_ways_t *w);
+
+/* `to` = `from` after a byte; false: no way is left and the text may not end
+ * here. */
+bool di_gram_ways_step(di_gram_match_t *m, const di_gram_ways_t *from,
+                       uint8_t byte, di_gram_ways_t *to);
+
+#endif
