@@ -22,7 +22,7 @@
 
 /* Bytes of a thread's scratch that any kernel may use; what matmul keeps from
  * call to call lies behind them. */
-#define DI_AMX_SCRATCH_FREE (128u << 10)
+#define DI_AMX_SCRATCH_FREE (2u << 20)
 
 #define DI_AMX_INLINE static inline __attribute__((always_inline))
 
@@ -114,6 +114,9 @@ void di_amx_merge(const di_cpu_attn_t *a, const di_cpu_attn_item_t *item,
 void di_amx_matmul(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
                    size_t p0, size_t p1, size_t r0, size_t r1,
                    void *scratch);
+void di_amx_matmul_micro(const di_cpu_matmul_t *a,
+                         const di_cpu_wpart_t *part, size_t p0, size_t p1,
+                         size_t r0, size_t r1, void *scratch);
 size_t di_amx_panel_bytes(di_wtype_t type, size_t k);
 void di_amx_pack(const di_cpu_wpart_t *part, size_t k, size_t p);
 

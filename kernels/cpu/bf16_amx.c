@@ -6,7 +6,6 @@
  */
 
 #include "amx.h"
-#include "ref.h"
 
 #include <cpuid.h>
 #include <sys/syscall.h>
@@ -24,6 +23,7 @@ usable(void)
         || !__builtin_cpu_supports("avx512bw")
         || !__builtin_cpu_supports("avx512dq")
         || !__builtin_cpu_supports("avx512vl")
+        || !__builtin_cpu_supports("avx512vbmi")
         || !__builtin_cpu_supports("avx512bf16")
         || !__builtin_cpu_supports("bmi2")
         || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
@@ -54,7 +54,7 @@ const di_cpu_kern_t di_cpu_bf16_amx = {
     .convert = di_amx_convert,
     .rope_store = di_amx_rope_store,
     .matmul = di_amx_matmul,
-    .matmul_micro = di_ref_matmul_bf16,
+    .matmul_micro = di_amx_matmul_micro,
     .attention = di_amx_attention,
     .partial_floats = di_amx_partial_floats,
     .merge = di_amx_merge,
