@@ -20,7 +20,7 @@
 #define VOCABS_MAX 8            /* vocabularies that vectors may name        */
 
 static const vectors_kind_t *const kinds[] = {
-    &vectors_tokenize, &vectors_render,
+    &vectors_tokenize, &vectors_render, &vectors_answer,
 };
 
 static const char *tokenizers = "t/data/tokenizer";

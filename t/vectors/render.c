@@ -6,13 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tokenizer/api/di_api.h"
 #include "tokenizer/api/json.h"
 #include "tokenizer/dialect/dialect.h"
 
 #include "vectors.h"
-
-#define MODELS_MAX  16
 
 static bool
 takes(const json_t *input, const json_t *expected)
@@ -48,10 +45,10 @@ decode_base64(const char *s, di_sbuf_t *b)
     }
 }
 
-/* The body's bytes.  One that stands in the vector as JSON is taken from the
- * line itself: it has integers that jansson can't hold. */
-static void
-get_body(const json_t *input, const char *line, size_t len, di_sbuf_t *b)
+/* A body that stands in the vector as JSON is taken from the line itself: it
+ * has integers that jansson can't hold. */
+void
+vectors_body(const json_t *input, const char *line, size_t len, di_sbuf_t *b)
 {
     const json_t *text = json_object_get(input, "body_text");
     const json_t *packed = json_object_get(input, "body_base64");
@@ -82,9 +79,9 @@ option_is(const json_t *options, const char *name, const char *value)
     return s != NULL && strcmp(s, value) == 0;
 }
 
-static void
-get_options(const json_t *input, di_req_options_t *o,
-            di_model_name_t models[MODELS_MAX])
+void
+vectors_options(const json_t *input, di_req_options_t *o,
+                di_model_name_t models[VECTORS_MODELS_MAX])
 {
     const json_t *options = json_object_get(input, "options");
     const json_t *aliases = json_object_get(options, "model_alias");
@@ -108,7 +105,7 @@ get_options(const json_t *input, di_req_options_t *o,
     o->n_models = 2;
 
     json_object_foreach((json_t *) aliases, name, version) {
-        if (o->n_models == MODELS_MAX)
+        if (o->n_models == VECTORS_MODELS_MAX)
             return;
         models[o->n_models].name = (di_str_t) { name, strlen(name) };
         models[o->n_models++].family = strcmp(json_string_value(version), "v4")
@@ -391,8 +388,8 @@ error(di_api_t api, const di_api_err_t *e)
     return json_pack("{s: o}", "error", out);
 }
 
-static di_api_t
-api_of(const json_t *input)
+di_api_t
+vectors_api(const json_t *input)
 {
     const char *s = json_string_value(json_object_get(input, "api"));
 
@@ -403,16 +400,16 @@ api_of(const json_t *input)
 static json_t *
 run(const json_t *input, const char *line, size_t len)
 {
-    di_model_name_t  models[MODELS_MAX];
+    di_model_name_t  models[VECTORS_MODELS_MAX];
     di_req_options_t options;
-    di_api_t         api = api_of(input);
+    di_api_t         api = vectors_api(input);
     di_sbuf_t        body = { 0 };
     di_req_t        *req;
     di_api_err_t     e;
     json_t          *out;
 
-    get_options(input, &options, models);
-    get_body(input, line, len, &body);
+    vectors_options(input, &options, models);
+    vectors_body(input, line, len, &body);
 
     if (di_req_parse(api, &options, body.data, body.len, &req, &e) != DI_OK) {
         di_sbuf_free(&body);

@@ -15,7 +15,7 @@
 
 #include <jansson.h>
 
-#include "tokenizer/vocab/di_vocab.h"
+#include "tokenizer/api/di_api.h"
 
 typedef struct {
     const char *name;           /* what its vectors are called               */
@@ -28,7 +28,17 @@ typedef struct {
     json_t   *(*run)(const json_t *input, const char *line, size_t len);
 } vectors_kind_t;
 
-extern const vectors_kind_t vectors_tokenize, vectors_render;
+extern const vectors_kind_t vectors_tokenize, vectors_render, vectors_answer;
+
+/* A request in a vector: its API, its options, its body's bytes (appended to
+ * b).  What options point at lies in input and in models. */
+#define VECTORS_MODELS_MAX  16
+
+di_api_t vectors_api(const json_t *input);
+void vectors_options(const json_t *input, di_req_options_t *options,
+                     di_model_name_t models[VECTORS_MODELS_MAX]);
+void vectors_body(const json_t *input, const char *line, size_t len,
+                  di_sbuf_t *b);
 
 /* The vocabulary that a vector names: a folder of --tokenizers, or
  * "deepseek+system".  Opened once; failing ends the program. */

@@ -24,6 +24,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "arena.h"
 #include "di_api.h"
@@ -76,6 +77,10 @@ const di_json_t *di_json_get(const di_json_t *object, const char *name);
 #define DI_JSON_QUOTE  64        /* bytes of `out`, NUL included            */
 void di_json_quote(di_str_t s, char out[DI_JSON_QUOTE]);
 
+/* Is this one JSON value, no deeper than DI_JSON_DEPTH_MAX?  Strings must be
+ * well-formed UTF-8 already.  O(len). */
+bool di_json_valid(const char *data, size_t len);
+
 static inline bool
 di_json_is(const di_str_t *s, const char *text)
 {
@@ -94,7 +99,8 @@ di_json_is(const di_str_t *s, const char *text)
 /* Make room for `more` bytes; false: out of memory (b->failed is set). */
 bool di_sbuf_room(di_sbuf_t *b, size_t more);
 
-#define di_sbuf_lit(b, literal)  di_sbuf_add(b, literal, sizeof(literal) - 1)
+#define di_sbuf_lit(b, literal)                                              \
+    di_sbuf_add(b, "" literal, sizeof(literal) - 1)
 
 /* Text as the inside of a JSON string.  Controls, quote, backslash and the
  * line separators U+0085, U+2028 and U+2029 are escaped, so that an SSE event
@@ -103,6 +109,11 @@ bool di_sbuf_room(di_sbuf_t *b, size_t more);
 void di_json_add_text(di_sbuf_t *b, const char *text, size_t len);
 /* The same with its quotes. */
 void di_json_add_string(di_sbuf_t *b, const char *text, size_t len);
+/* The same for text that is well-formed UTF-8 for certain, which costs less. */
+void di_json_add_known(di_sbuf_t *b, const char *text, size_t len);
+/* Well-formed text as the inside of a JSON string that is itself put into
+ * another: the line separators stay as they are. */
+void di_json_add_inner(di_sbuf_t *b, const char *text, size_t len);
 void di_json_add_u64(di_sbuf_t *b, uint64_t v);
 void di_json_add_i64(di_sbuf_t *b, int64_t v);
 /* How a tree is written.  Both keep the order of members and all characters
@@ -122,5 +133,23 @@ void di_json_add_plain(di_sbuf_t *b, di_str_t s);
 /* A log-probability: at most 8 decimals, at least one; NaN and what is below
  * -9999 become -9999.0, as JSON has no infinities. */
 void di_json_add_logprob(di_sbuf_t *b, float v);
+
+/* Writing where room was made for the most there can be (di_sbuf_room()): each
+ * writes at p and returns the place behind. */
+#define DI_JSON_U64_MAX      20      /* digits of a number                  */
+#define DI_JSON_GROWTH_MAX   6       /* bytes that one of text may become   */
+
+static inline char *
+di_put(char *p, const char *data, size_t len)
+{
+    memcpy(p, data, len);
+    return p + len;
+}
+
+#define di_put_lit(p, literal)  di_put(p, "" literal, sizeof(literal) - 1)
+
+/* As di_json_add_known() and di_json_add_u64(). */
+char *di_json_put_known(char *p, const char *text, size_t len);
+char *di_json_put_u64(char *p, uint64_t v);
 
 #endif

@@ -72,27 +72,37 @@ di_sbuf_free(di_sbuf_t *b)
     memset(b, 0, sizeof(*b));
 }
 
+static char *
+put_escape(char *p, unsigned c)
+{
+    static const char hex[] = "0123456789abcdef";
+
+    *p++ = '\\';
+
+    switch (c) {
+    case '"':  *p++ = '"';  return p;
+    case '\\': *p++ = '\\'; return p;
+    case '\n': *p++ = 'n';  return p;
+    case '\r': *p++ = 'r';  return p;
+    case '\t': *p++ = 't';  return p;
+    case '\b': *p++ = 'b';  return p;
+    case '\f': *p++ = 'f';  return p;
+    }
+
+    *p++ = 'u';
+    *p++ = hex[c >> 12 & 15];
+    *p++ = hex[c >> 8 & 15];
+    *p++ = hex[c >> 4 & 15];
+    *p++ = hex[c & 15];
+    return p;
+}
+
 static void
 add_escape(di_sbuf_t *b, unsigned c)
 {
-    static const char hex[] = "0123456789abcdef";
-    char              s[6] = { '\\', 'u', '0', '0', '0', '0' };
+    char s[DI_JSON_GROWTH_MAX];
 
-    switch (c) {
-    case '"':  di_sbuf_lit(b, "\\\""); return;
-    case '\\': di_sbuf_lit(b, "\\\\"); return;
-    case '\n': di_sbuf_lit(b, "\\n");  return;
-    case '\r': di_sbuf_lit(b, "\\r");  return;
-    case '\t': di_sbuf_lit(b, "\\t");  return;
-    case '\b': di_sbuf_lit(b, "\\b");  return;
-    case '\f': di_sbuf_lit(b, "\\f");  return;
-    }
-
-    s[2] = hex[c >> 12 & 15];
-    s[3] = hex[c >> 8 & 15];
-    s[4] = hex[c >> 4 & 15];
-    s[5] = hex[c & 15];
-    di_sbuf_add(b, s, sizeof(s));
+    di_sbuf_add(b, s, (size_t) (put_escape(s, c) - s));
 }
 
 /* The line separator that a well-formed character is, or 0. */
@@ -156,6 +166,83 @@ di_json_add_text(di_sbuf_t *b, const char *text, size_t len)
     di_sbuf_add(b, run, (size_t) (p - run));
 }
 
+/* Bytes that need a look even in well-formed text. */
+static const bool known_special[256] = {
+    [0x00 ... 0x1f] = true,
+    ['"'] = true,
+    ['\\'] = true,
+    [0xc2] = true,
+    [0xe2] = true,
+};
+
+char *
+di_json_put_known(char *p, const char *text, size_t len)
+{
+    const char *end = text + len;
+    unsigned    c;
+    size_t      n;
+
+    while (text < end) {
+        c = (unsigned char) *text;
+
+        if (!known_special[c]) {
+            *p++ = *text++;
+            continue;
+        }
+
+        if (c < 0x80) {
+            p = put_escape(p, c);
+            text++;
+            continue;
+        }
+
+        n = c == 0xc2 ? 2 : 3;
+        n = n > (size_t) (end - text) ? (size_t) (end - text) : n;
+        c = separator(text, n);
+        p = c != 0 ? put_escape(p, c) : di_put(p, text, n);
+        text += n;
+    }
+
+    return p;
+}
+
+void
+di_json_add_known(di_sbuf_t *b, const char *text, size_t len)
+{
+    size_t n;
+
+    /* A little at a time, so that the room that is asked for stays small. */
+    for (; len > 0; text += n, len -= n) {
+        for (n = len < 4096 ? len : 4096; n < len && n > 4090
+             && ((unsigned char) text[n] & 0xc0) == 0x80; n--) {
+            /* void */
+        }
+
+        if (!di_sbuf_room(b, n * DI_JSON_GROWTH_MAX))
+            return;
+
+        b->len = (size_t) (di_json_put_known(b->data + b->len, text, n)
+                           - b->data);
+    }
+}
+
+void
+di_json_add_inner(di_sbuf_t *b, const char *text, size_t len)
+{
+    size_t i, run = 0;
+
+    for (i = 0; i < len; i++) {
+        if (class_of[(unsigned char) text[i]] != ESCAPE)
+            continue;
+
+        di_sbuf_add(b, text + run, i - run);
+        add_escape(b, (unsigned char) text[i]);
+        run = i + 1;
+    }
+
+    di_sbuf_add(b, text + run, len - run);
+}
+
 void
 di_json_add_string(di_sbuf_t *b, const char *text, size_t len)
 {
@@ -164,18 +251,25 @@ di_json_add_string(di_sbuf_t *b, const char *text, size_t len)
     di_sbuf_lit(b, "\"");
 }
 
-void
-di_json_add_u64(di_sbuf_t *b, uint64_t v)
+char *
+di_json_put_u64(char *p, uint64_t v)
 {
-    char  s[20];
-    char *p = s + sizeof(s);
+    char  digits[DI_JSON_U64_MAX];
+    char *d = digits + sizeof(digits);
 
     do {
-        *--p = (char) ('0' + v % 10);
+        *--d = (char) ('0' + v % 10);
         v /= 10;
     } while (v != 0);
 
-    di_sbuf_add(b, p, (size_t) (s + sizeof(s) - p));
+    return di_put(p, d, (size_t) (digits + sizeof(digits) - d));
+}
+
+void
+di_json_add_u64(di_sbuf_t *b, uint64_t v)
+{
+    if (di_sbuf_room(b, DI_JSON_U64_MAX))
+        b->len = (size_t) (di_json_put_u64(b->data + b->len, v) - b->data);
 }
 
 void

@@ -1,0 +1,651 @@
+/*
+ * out_responses.c - Responses: named events with sequence numbers, and the
+ * response object, which is also the whole body.
+ *
+ * An output item is an item of ours; all keep their text, since the last
+ * event repeats it.  What an item's part events begin and end with is
+ * formatted once, when the item begins.
+ *
+ * The response object echoes the request's fields as they were sent.  The
+ * official one fixes all that Recipe ignores (store, metadata, ...); ours
+ * tells what was asked.
+ */
+
+#include "out.h"
+
+#include <string.h>
+#include <time.h>
+
+#define EVENT(name)  "event: " name "\ndata: {\"type\":\"" name "\""
+
+static void
+write_sequence(di_out_t *out)
+{
+    di_sbuf_lit(out->sse, ",\"sequence_number\":");
+    di_json_add_u64(out->sse, out->sequence++);
+}
+
+static void
+end_event(di_out_t *out)
+{
+    write_sequence(out);
+    di_sbuf_lit(out->sse, "}\n\n");
+}
+
+/* ------------------------------------------------------------------ items */
+
+static di_tool_kind_t
+tool_kind(const di_item_t *item)
+{
+    return item->tool == NULL ? DI_TOOL_FUNCTION : item->tool->kind;
+}
+
+static size_t
+item_index(const di_choice_out_t *c, const di_item_t *item)
+{
+    return (size_t) (item - c->items);
+}
+
+static void
+write_item_id(const di_out_t *out, di_sbuf_t *b, const di_item_t *item)
+{
+    static const char *const of_tool[] = {
+        [DI_TOOL_FUNCTION] = "\"fc_", [DI_TOOL_CUSTOM] = "\"ctc_",
+        [DI_TOOL_SEARCH] = "\"tsc_",
+    };
+
+    if (item->kind == DI_DELTA_CALL)
+        di_sbuf_str(b, of_tool[tool_kind(item)]);
+    else if (item->kind == DI_DELTA_REASONING)
+        di_sbuf_lit(b, "\"rs_");
+    else
+        di_sbuf_lit(b, "\"msg_");
+
+    di_json_add_text(b, out->id.data, strlen(out->id.data));
+    di_sbuf_lit(b, "_");
+    di_json_add_u64(b, item_index(&out->choices[0], item));
+    di_sbuf_lit(b, "\"");
+}
+
+/* A content part: empty when it is added, whole when it is done. */
+static void
+write_part(di_sbuf_t *b, const di_item_t *item, bool whole)
+{
+    if (item->kind == DI_DELTA_REASONING) {
+        di_sbuf_lit(b, "{\"type\":\"reasoning_text\",\"text\":\"");
+
+    } else {
+        di_sbuf_lit(b, "{\"type\":\"output_text\",\"annotations\":[],"
+                    "\"logprobs\":[");
+        if (whole)
+            di_sbuf_add(b, item->logprobs.data, item->logprobs.len);
+        di_sbuf_lit(b, "],\"text\":\"");
+    }
+
+    if (whole)
+        di_json_add_known(b, item->text.data, item->text.len);
+    di_sbuf_lit(b, "\"}");
+}
+
+static void
+write_content(di_sbuf_t *b, const di_item_t *item, bool whole)
+{
+    di_sbuf_lit(b, "\"content\":[");
+    if (whole)
+        write_part(b, item, true);
+    di_sbuf_lit(b, "]");
+}
+
+static void
+write_call(const di_out_t *out, di_sbuf_t *b, const di_item_t *item,
+           bool whole)
+{
+    const di_tool_t *tool = item->tool;
+
+    di_sbuf_lit(b, "\"call_id\":\"");
+    di_sbuf_str(b, item->call_id);
+
+    if (tool_kind(item) == DI_TOOL_SEARCH) {
+        di_sbuf_lit(b, "\",\"execution\":\"client\",\"arguments\":");
+        if (whole)
+            di_out_write_input(out, b, &item->text);
+        else
+            di_sbuf_lit(b, "{}");
+        return;
+    }
+
+    di_sbuf_lit(b, "\",\"name\":\"");
+    if (tool != NULL)
+        di_json_add_text(b, tool->local.data, tool->local.len);
+    else
+        di_json_add_known(b, item->name.data, item->name.len);
+
+    if (tool != NULL && tool->space.data != NULL) {
+        di_sbuf_lit(b, "\",\"namespace\":\"");
+        di_json_add_text(b, tool->space.data, tool->space.len);
+    }
+
+    if (tool_kind(item) == DI_TOOL_CUSTOM)
+        di_sbuf_lit(b, "\",\"input\":\"");
+    else
+        di_sbuf_lit(b, "\",\"arguments\":\"");
+
+    if (whole)
+        di_json_add_known(b, item->text.data, item->text.len);
+    di_sbuf_lit(b, "\"");
+}
+
+/* Empty when it is added, whole when it is done. */
+static void
+write_item(const di_out_t *out, di_sbuf_t *b, const di_item_t *item,
+           bool whole)
+{
+    static const char *const of_tool[] = {
+        [DI_TOOL_FUNCTION] = "function_call",
+        [DI_TOOL_CUSTOM] = "custom_tool_call",
+        [DI_TOOL_SEARCH] = "tool_search_call",
+    };
+    const di_choice_out_t *c = &out->choices[0];
+    bool                   cut;
+
+    cut = (c->reason == DI_END_LENGTH || c->reason == DI_END_FILTER)
+          && item == di_out_last(c);
+
+    di_sbuf_lit(b, "{\"type\":\"");
+    di_sbuf_str(b, item->kind == DI_DELTA_CALL ? of_tool[tool_kind(item)]
+                : item->kind == DI_DELTA_REASONING ? "reasoning" : "message");
+    di_sbuf_lit(b, "\",\"id\":");
+    write_item_id(out, b, item);
+    di_sbuf_lit(b, ",\"status\":\"");
+    di_sbuf_str(b, !whole ? "in_progress" : cut ? "incomplete" : "completed");
+    di_sbuf_lit(b, "\",");
+
+    switch (item->kind) {
+    case DI_DELTA_CALL:
+        write_call(out, b, item, whole);
+        break;
+    case DI_DELTA_REASONING:
+        write_content(b, item, whole);
+        di_sbuf_lit(b, ",\"summary\":[],\"encrypted_content\":\"");
+        di_json_add_text(b, out->id.data, strlen(out->id.data));
+        di_sbuf_lit(b, "-");
+        di_json_add_u64(b, item_index(c, item));
+        di_sbuf_lit(b, "\"");
+        break;
+    default:
+        di_sbuf_lit(b, "\"role\":\"assistant\",\"phase\":\"");
+        di_sbuf_str(b, whole && item->before_call ? "commentary"
+                    : "final_answer");
+        di_sbuf_lit(b, "\",");
+        write_content(b, item, whole);
+    }
+
+    di_sbuf_lit(b, "}");
+}
+
+/* -------------------------------------------------------- response object */
+
+static const di_json_t *
+member(const di_json_t *object, const char *name)
+{
+    const di_json_t *v = object == NULL || object->type != DI_JSON_OBJECT
+                         ? NULL : di_json_get(object, name);
+
+    return v == NULL || v->type == DI_JSON_NULL ? NULL : v;
+}
+
+/* ,"name":VALUE as it was sent, or what stands for it if it wasn't. */
+static void
+echo(di_sbuf_t *b, const di_json_t *object, const char *name,
+     const char *absent)
+{
+    const di_json_t *v = member(object, name);
+
+    di_sbuf_lit(b, ",\"");
+    di_sbuf_str(b, name);
+    di_sbuf_lit(b, "\":");
+    if (v != NULL)
+        di_json_add_tree(b, v, DI_JSON_COMPACT);
+    else
+        di_sbuf_str(b, absent);
+}
+
+static bool
+type_is(const di_json_t *tool, const char *type)
+{
+    const di_json_t *v = member(tool, "type");
+
+    return v != NULL && v->type == DI_JSON_STRING && di_json_is(&v->v.str,
+                                                                type);
+}
+
+static void write_tools(di_sbuf_t *b, const di_json_t *list);
+
+/* False: of no kind that is known. */
+static bool
+write_tool(di_sbuf_t *b, const di_json_t *tool)
+{
+    if (type_is(tool, "function")) {
+        di_sbuf_lit(b, "{\"type\":\"function\"");
+        echo(b, tool, "name", "null");
+        echo(b, tool, "description", "null");
+        echo(b, tool, "parameters", "null");
+        echo(b, tool, "strict", "null");
+
+    } else if (type_is(tool, "namespace")) {
+        di_sbuf_lit(b, "{\"type\":\"namespace\"");
+        echo(b, tool, "name", "null");
+        echo(b, tool, "description", "null");
+        di_sbuf_lit(b, ",\"tools\":");
+        write_tools(b, member(tool, "tools"));
+
+    } else if (type_is(tool, "custom") || type_is(tool, "tool_search")
+               || type_is(tool, "web_search")
+               || type_is(tool, "web_search_2025_08_26")) {
+        di_json_add_tree(b, tool, DI_JSON_COMPACT);
+        return true;
+
+    } else {
+        return false;
+    }
+
+    di_sbuf_lit(b, "}");
+    return true;
+}
+
+static void
+write_tools(di_sbuf_t *b, const di_json_t *list)
+{
+    const di_json_t *tool;
+    bool             any = false;
+    size_t           before;
+
+    di_sbuf_lit(b, "[");
+    tool = list != NULL && list->type == DI_JSON_ARRAY ? list->v.list.first
+           : NULL;
+
+    for (; tool != NULL; tool = tool->next) {
+        before = b->len;
+        if (any)
+            di_sbuf_lit(b, ",");
+        if (write_tool(b, tool))
+            any = true;
+        else if (!b->failed)
+            b->len = before;
+    }
+
+    di_sbuf_lit(b, "]");
+}
+
+static void
+write_text(di_sbuf_t *b, const di_json_t *text)
+{
+    const di_json_t *format = member(text, "format");
+
+    di_sbuf_lit(b, ",\"text\":{\"format\":");
+
+    if (type_is(format, "json_schema")) {
+        di_sbuf_lit(b, "{\"type\":\"json_schema\"");
+        echo(b, format, "name", "null");
+        echo(b, format, "schema", "null");
+        echo(b, format, "strict", "null");
+        echo(b, format, "description", "null");
+        di_sbuf_lit(b, "}");
+
+    } else {
+        di_sbuf_str(b, type_is(format, "json_object")
+                    ? "{\"type\":\"json_object\"}" : "{\"type\":\"text\"}");
+    }
+
+    echo(b, text, "verbosity", "null");
+    di_sbuf_lit(b, "}");
+}
+
+static void
+write_usage(const di_out_t *out, di_sbuf_t *b)
+{
+    uint64_t output = di_out_completion_tokens(out);
+
+    di_sbuf_lit(b, "{\"input_tokens\":");
+    di_json_add_u64(b, out->prompt_tokens);
+    di_sbuf_lit(b, ",\"input_tokens_details\":{\"cached_tokens\":");
+    di_json_add_u64(b, out->cached_tokens);
+    di_sbuf_lit(b, "},\"output_tokens\":");
+    di_json_add_u64(b, output);
+    di_sbuf_lit(b, ",\"output_tokens_details\":{\"reasoning_tokens\":");
+    di_json_add_u64(b, out->official && (!out->thinking || out->vocab == NULL)
+                    ? 0 : di_out_reasoning_tokens(out));
+    di_sbuf_lit(b, "},\"total_tokens\":");
+    di_json_add_u64(b, out->prompt_tokens + output);
+    di_sbuf_lit(b, "}");
+}
+
+/* What the request said that Recipe's object fixes. */
+static void
+echo_or(const di_out_t *out, di_sbuf_t *b, const di_json_t *req,
+        const char *name, const char *fixed)
+{
+    echo(b, out->official ? NULL : req, name, fixed);
+}
+
+static void
+write_status(const di_out_t *out, di_sbuf_t *b, bool final)
+{
+    di_end_t reason = out->choices[0].reason;
+    bool        cut = reason == DI_END_LENGTH || reason == DI_END_FILTER;
+
+    di_sbuf_lit(b, "{\"id\":");
+    di_json_add_string(b, out->id.data, strlen(out->id.data));
+    di_sbuf_lit(b, ",\"object\":\"response\",\"created_at\":");
+    di_json_add_i64(b, out->created);
+    di_sbuf_lit(b, ",\"status\":\"");
+    di_sbuf_str(b, !final ? "in_progress" : cut ? "incomplete" : "completed");
+    di_sbuf_lit(b, "\",\"background\":false,\"completed_at\":");
+    if (final)
+        di_json_add_i64(b, (int64_t) time(NULL));
+    else
+        di_sbuf_lit(b, "null");
+
+    di_sbuf_lit(b, ",\"content_filters\":null,\"error\":null,"
+                "\"frequency_penalty\":0.0,\"incomplete_details\":");
+    if (!final || !cut)
+        di_sbuf_lit(b, "null");
+    else if (reason == DI_END_LENGTH)
+        di_sbuf_lit(b, "{\"reason\":\"max_output_tokens\"}");
+    else
+        di_sbuf_lit(b, "{\"reason\":\"content_filter\"}");
+}
+
+static void
+write_output(const di_out_t *out, di_sbuf_t *b, bool final)
+{
+    const di_choice_out_t *c = &out->choices[0];
+    size_t                 i;
+
+    di_sbuf_lit(b, ",\"output\":[");
+    for (i = 0; final && i < c->n_items; i++) {
+        if (i > 0)
+            di_sbuf_lit(b, ",");
+        write_item(out, b, &c->items[i], true);
+    }
+    di_sbuf_lit(b, "]");
+}
+
+static void
+write_response(const di_out_t *out, di_sbuf_t *b, bool final)
+{
+    const di_json_t *req = di_req_body(out->req);
+    const di_json_t *reasoning = member(req, "reasoning");
+
+    write_status(out, b, final);
+    echo(b, req, "instructions", "null");
+    echo(b, req, "max_output_tokens", "null");
+    di_sbuf_lit(b, ",\"max_tool_calls\":null,\"model\":");
+    di_json_add_string(b, out->model.data, strlen(out->model.data));
+    di_sbuf_lit(b, ",\"moderation\":null");
+    write_output(out, b, final);
+    echo_or(out, b, req, "parallel_tool_calls", "true");
+    di_sbuf_lit(b, ",\"presence_penalty\":0.0");
+    echo_or(out, b, req, "previous_response_id", "null");
+    echo_or(out, b, req, "prompt_cache_key", "null");
+    di_sbuf_lit(b, ",\"prompt_cache_retention\":null,\"reasoning\":{\"effort\""
+                ":");
+    if (member(reasoning, "effort") != NULL)
+        di_json_add_tree(b, member(reasoning, "effort"), DI_JSON_COMPACT);
+    else
+        di_sbuf_lit(b, "null");
+    echo(b, reasoning, "summary", "null");
+    di_sbuf_lit(b, "}");
+    echo_or(out, b, req, "safety_identifier", "null");
+    di_sbuf_lit(b, ",\"service_tier\":\"default\",\"store\":");
+    di_sbuf_str(b, !out->official && di_req_store(out->req) ? "true"
+                : "false");
+    echo(b, req, "temperature", "1.0");
+    write_text(b, member(req, "text"));
+    echo(b, req, "tool_choice", "\"auto\"");
+    di_sbuf_lit(b, ",\"tools\":");
+    write_tools(b, member(req, "tools"));
+    echo(b, req, "top_logprobs", "0");
+    echo(b, req, "top_p", "1.0");
+    echo_or(out, b, req, "truncation", "\"disabled\"");
+    di_sbuf_lit(b, ",\"usage\":");
+    if (final)
+        write_usage(out, b);
+    else
+        di_sbuf_lit(b, "null");
+    echo(b, req, "user", "null");
+    echo_or(out, b, req, "metadata", "{}");
+    di_sbuf_lit(b, "}");
+}
+
+/* ----------------------------------------------------------------- stream */
+
+static void
+start(di_out_t *out)
+{
+    if (!out->stream)
+        return;
+
+    di_sbuf_lit(out->sse, EVENT("response.created") ",\"response\":");
+    write_response(out, out->sse, false);
+    end_event(out);
+    di_sbuf_lit(out->sse, EVENT("response.in_progress") ",\"response\":");
+    write_response(out, out->sse, false);
+    end_event(out);
+}
+
+/* What the item's part events begin with, up to the text, and go on with
+ * behind it; if the item has log-probabilities, up to those. */
+static void
+prepare_parts(di_out_t *out, const di_item_t *item)
+{
+    di_sbuf_t *head = &out->head, *tail = &out->tail, *last = &out->last;
+
+    head->len = tail->len = last->len = 0;
+
+    if (item->kind == DI_DELTA_REASONING)
+        di_sbuf_lit(head, EVENT("response.reasoning_text.delta")
+                    ",\"content_index\":0,\"delta\":\"");
+    else if (item->kind == DI_DELTA_TEXT)
+        di_sbuf_lit(head, EVENT("response.output_text.delta")
+                    ",\"content_index\":0,\"delta\":\"");
+    else if (tool_kind(item) == DI_TOOL_CUSTOM)
+        di_sbuf_lit(head, EVENT("response.custom_tool_call_input.delta")
+                    ",\"delta\":\"");
+    else
+        di_sbuf_lit(head, EVENT("response.function_call_arguments.delta")
+                    ",\"delta\":\"");
+
+    di_sbuf_lit(tail, "\",\"item_id\":");
+    write_item_id(out, tail, item);
+    if (item->kind == DI_DELTA_TEXT) {
+        di_sbuf_lit(tail, ",\"logprobs\":[");
+        di_sbuf_lit(last, "]");
+    }
+
+    di_sbuf_lit(last, ",\"output_index\":");
+    di_json_add_u64(last, item_index(&out->choices[0], item));
+    di_sbuf_lit(last, ",\"sequence_number\":");
+}
+
+static void
+write_place(const di_out_t *out, const di_item_t *item)
+{
+    di_sbuf_lit(out->sse, ",\"output_index\":");
+    di_json_add_u64(out->sse, item_index(&out->choices[0], item));
+}
+
+static void
+write_item_event(di_out_t *out, const di_item_t *item, bool done)
+{
+    di_sbuf_t *b = out->sse;
+
+    if (done)
+        di_sbuf_lit(b, EVENT("response.output_item.done") ",\"item\":");
+    else
+        di_sbuf_lit(b, EVENT("response.output_item.added") ",\"item\":");
+
+    write_item(out, b, item, done);
+    write_place(out, item);
+    end_event(out);
+}
+
+static void
+write_part_event(di_out_t *out, const di_item_t *item, bool done)
+{
+    di_sbuf_t *b = out->sse;
+
+    if (done)
+        di_sbuf_lit(b, EVENT("response.content_part.done"));
+    else
+        di_sbuf_lit(b, EVENT("response.content_part.added"));
+
+    di_sbuf_lit(b, ",\"content_index\":0,\"item_id\":");
+    write_item_id(out, b, item);
+    write_place(out, item);
+    di_sbuf_lit(b, ",\"part\":");
+    write_part(b, item, done);
+    end_event(out);
+}
+
+static void
+item_begin(di_out_t *out, di_choice_out_t *c, di_item_t *item)
+{
+    (void) c;
+    write_item_event(out, item, false);
+    if (item->kind != DI_DELTA_CALL)
+        write_part_event(out, item, false);
+    prepare_parts(out, item);
+}
+
+static void
+item_part(di_out_t *out, di_choice_out_t *c, di_item_t *item,
+          const char *data, size_t len, const di_sbuf_t *entries)
+{
+    di_sbuf_t *b = out->sse;
+    char      *p;
+
+    (void) c;
+    if (item->kind == DI_DELTA_CALL && tool_kind(item) == DI_TOOL_SEARCH)
+        return;
+
+    if (!di_sbuf_room(b, out->head.len + len * DI_JSON_GROWTH_MAX
+                      + out->tail.len + entries->len + out->last.len
+                      + DI_JSON_U64_MAX + 8))
+        return;
+
+    p = di_put(b->data + b->len, out->head.data, out->head.len);
+    p = di_json_put_known(p, data, len);
+    p = di_put(p, out->tail.data, out->tail.len);
+    if (item->kind == DI_DELTA_TEXT && entries->len != 0)
+        p = di_put(p, entries->data, entries->len);
+    p = di_put(p, out->last.data, out->last.len);
+    p = di_json_put_u64(p, out->sequence++);
+    p = di_put_lit(p, "}\n\n");
+    b->len = (size_t) (p - b->data);
+}
+
+/* The text or the arguments are complete. */
+static void
+write_text_done(di_out_t *out, const di_item_t *item)
+{
+    di_sbuf_t *b = out->sse;
+
+    if (item->kind == DI_DELTA_REASONING)
+        di_sbuf_lit(b, EVENT("response.reasoning_text.done"));
+    else
+        di_sbuf_lit(b, EVENT("response.output_text.done"));
+
+    di_sbuf_lit(b, ",\"content_index\":0,\"item_id\":");
+    write_item_id(out, b, item);
+    if (item->kind == DI_DELTA_TEXT) {
+        di_sbuf_lit(b, ",\"logprobs\":[");
+        di_sbuf_add(b, item->logprobs.data, item->logprobs.len);
+        di_sbuf_lit(b, "]");
+    }
+    write_place(out, item);
+    write_sequence(out);
+    di_sbuf_lit(b, ",\"text\":\"");
+    di_json_add_known(b, item->text.data, item->text.len);
+    di_sbuf_lit(b, "\"}\n\n");
+}
+
+static void
+write_call_done(di_out_t *out, const di_item_t *item)
+{
+    di_sbuf_t *b = out->sse;
+
+    if (tool_kind(item) == DI_TOOL_SEARCH)
+        return;
+
+    if (tool_kind(item) == DI_TOOL_CUSTOM)
+        di_sbuf_lit(b, EVENT("response.custom_tool_call_input.done")
+                    ",\"input\":\"");
+    else
+        di_sbuf_lit(b, EVENT("response.function_call_arguments.done")
+                    ",\"arguments\":\"");
+
+    di_json_add_known(b, item->text.data, item->text.len);
+    di_sbuf_lit(b, "\",\"item_id\":");
+    write_item_id(out, b, item);
+    if (!out->official && tool_kind(item) == DI_TOOL_FUNCTION) {
+        di_sbuf_lit(b, ",\"name\":\"");
+        di_json_add_known(b, item->name.data, item->name.len);
+        di_sbuf_lit(b, "\"");
+    }
+    write_place(out, item);
+    end_event(out);
+}
+
+static void
+item_end(di_out_t *out, di_choice_out_t *c, di_item_t *item)
+{
+    (void) c;
+
+    if (item->kind == DI_DELTA_CALL) {
+        write_call_done(out, item);
+    } else {
+        write_text_done(out, item);
+        write_part_event(out, item, true);
+    }
+
+    write_item_event(out, item, true);
+}
+
+static void
+choice_begin(di_out_t *out, di_choice_out_t *c)
+{
+    (void) out;
+    (void) c;
+}
+
+static void
+choice_end(di_out_t *out, di_choice_out_t *c)
+{
+    if (c->reason == DI_END_LENGTH || c->reason == DI_END_FILTER)
+        di_sbuf_lit(out->sse, EVENT("response.incomplete")
+                    ",\"response\":");
+    else
+        di_sbuf_lit(out->sse, EVENT("response.completed")
+                    ",\"response\":");
+
+    write_response(out, out->sse, true);
+    end_event(out);
+}
+
+static void
+end(di_out_t *out)
+{
+    (void) out;
+}
+
+static void
+body(di_out_t *out, di_sbuf_t *b)
+{
+    write_response(out, b, true);
+}
+
+const di_out_ops_t di_out_responses = {
+    start, item_begin, item_part, item_end, choice_begin, choice_end, end,
+    body,
+};
