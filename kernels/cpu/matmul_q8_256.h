@@ -31,7 +31,12 @@
 
 #define INLINE     static inline __attribute__((always_inline))
 #define UNROLL     _Pragma("GCC unroll 8")
+/* The value is made here: without it a compiler makes all products of a
+ * block first and adds them later, from the stack. */
+#define HOLD(v)    __asm__ ("" : "+x" (v))
 #define TILE_ROWS  4
+#define AHEAD      2048          /* bytes of weights that are asked for
+                                  * before they are read                    */
 #define PIECE      32            /* blocks of an expanded piece             */
 #define ROWS_MAX   64            /* rows between two pieces: few pages of
                                   * output, see matmul_q8_avx512.c          */
@@ -161,6 +166,15 @@ span_of(const unsigned bits)
 
 /* -- tiles ----------------------------------------------------------------- */
 
+/* Have n bytes come nearer.  Panels follow each other; asking for what lies
+ * behind the last one is harmless. */
+INLINE void
+ask(const uint8_t *p, size_t n)
+{
+    for (size_t i = 0; i < n; i += 64)
+        _mm_prefetch((const char *) p + i, _MM_HINT_T0);
+}
+
 INLINE void
 load_sums(float (*from)[16], __m256 (*acc)[2], bool begin, const size_t rows)
 {
@@ -219,6 +233,7 @@ dots(const job_t *j, const uint8_t *const *row, const uint8_t *block,
 #else
                     q = twos(w, q, k.bits);
                     sum[r][h] = i == 0 ? q : _mm256_add_epi16(sum[r][h], q);
+                    HOLD(sum[r][h]);
 #endif
                 }
             }
@@ -254,6 +269,8 @@ tile(const job_t *j, const uint8_t *panel, size_t r0, size_t b0, size_t n,
         row[r] = row_of(j, r0 + r);
 
     for (size_t b = 0; b < n; b++, block += j->f.block_bytes) {
+        if (k.packed)
+            ask(block + AHEAD, j->f.block_bytes);
         UNROLL
         for (size_t u = 0; u < units; u++) {
             dots(j, row, block, b, b0 + b, u, dot, rows, k);
