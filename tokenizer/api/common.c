@@ -67,12 +67,20 @@ di_rq_set_thinking(di_rq_t *rq, const di_json_t *type, const di_json_t *effort,
     if (!rq->official && !(rq->opt.caps & DI_CAN_THINK))
         return cannot_think(rq, type, effort, effort_path);
 
+    if (!rq->official && (rq->opt.caps & DI_MUST_THINK)
+        && (di_rq_is(type, "disabled") || di_rq_is(effort, "none")))
+        return di_field_invalid(rq->e, type != NULL ? "thinking.type"
+                                : effort_path, "unsupported_value",
+                                "Unsupported value: this model always"
+                                " thinks.");
+
     if (type != NULL)
         conv->thinking = !di_rq_is(type, "disabled");
     else if (effort != NULL)
         conv->thinking = folded != DI_EFFORT_NONE;
     else
-        conv->thinking = !rq->opt.no_thinking;
+        conv->thinking = !rq->opt.no_thinking
+                         || (rq->opt.caps & DI_MUST_THINK) != 0;
 
     if (conv->thinking)
         conv->effort = folded == DI_EFFORT_NONE ? DI_EFFORT_HIGH : folded;

@@ -123,9 +123,11 @@ typedef enum {
     DI_JSON_SPACED,              /* ", " and ": "; numbers likewise         */
     DI_JSON_PYTHON,              /* the same, numbers as Python's repr():
                                   * 0.0001, 1e-05, 1e+16                    */
+    DI_JSON_INDENTED,            /* the same, a line for each member, four
+                                  * blanks deeper than its container        */
 } di_json_style_t;
 
-/* A whole value; recursion is as deep as the reader allowed. */
+/* A whole value; recursion is as deep as the tree, which the reader bounds. */
 void di_json_add_tree(di_sbuf_t *b, const di_json_t *v, di_json_style_t style);
 /* A string, quoted, as a tree of these styles has it. */
 void di_json_add_plain(di_sbuf_t *b, di_str_t s);

@@ -91,7 +91,7 @@ add_double(di_sbuf_t *b, double d, di_json_style_t style)
 
     n = shortest(fabs(d), digits, &exponent);
 
-    if (exponent >= (style == DI_JSON_PYTHON ? -4 : -5) && exponent < 16) {
+    if (exponent >= (style >= DI_JSON_PYTHON ? -4 : -5) && exponent < 16) {
         add_positional(b, digits, n, exponent);
         return;
     }
@@ -102,7 +102,7 @@ add_double(di_sbuf_t *b, double d, di_json_style_t style)
         di_sbuf_add(b, digits + 1, n - 1);
     }
 
-    n = (size_t) snprintf(e, sizeof(e), style == DI_JSON_PYTHON
+    n = (size_t) snprintf(e, sizeof(e), style >= DI_JSON_PYTHON
                           ? "e%+03d" : "e%+d", exponent);
     di_sbuf_add(b, e, n);
 }
@@ -144,31 +144,51 @@ di_json_add_plain(di_sbuf_t *b, di_str_t s)
     di_sbuf_lit(b, "\"");
 }
 
+static void add_value(di_sbuf_t *b, const di_json_t *v, di_json_style_t style,
+                      size_t depth);
+
 static void
-add_members(di_sbuf_t *b, const di_json_t *v, di_json_style_t style)
+add_line(di_sbuf_t *b, size_t depth)
+{
+    di_sbuf_lit(b, "\n");
+    while (depth-- > 0)
+        di_sbuf_lit(b, "    ");
+}
+
+static void
+add_members(di_sbuf_t *b, const di_json_t *v, di_json_style_t style,
+            size_t depth)
 {
     const di_json_t *m;
     bool             object = v->type == DI_JSON_OBJECT;
+    bool             lines = style == DI_JSON_INDENTED && v->v.list.n > 0;
+    size_t           tight = style == DI_JSON_COMPACT || lines ? 1 : 2;
 
     di_sbuf_add(b, object ? "{" : "[", 1);
 
     for (m = v->v.list.first; m != NULL; m = m->next) {
         if (m != v->v.list.first)
-            di_sbuf_add(b, ", ", style == DI_JSON_COMPACT ? 1 : 2);
+            di_sbuf_add(b, ", ", tight);
+
+        if (lines)
+            add_line(b, depth + 1);
 
         if (object) {
             di_json_add_plain(b, m->key);
             di_sbuf_add(b, ": ", style == DI_JSON_COMPACT ? 1 : 2);
         }
 
-        di_json_add_tree(b, m, style);
+        add_value(b, m, style, depth + 1);
     }
 
+    if (lines)
+        add_line(b, depth);
     di_sbuf_add(b, object ? "}" : "]", 1);
 }
 
-void
-di_json_add_tree(di_sbuf_t *b, const di_json_t *v, di_json_style_t style)
+static void
+add_value(di_sbuf_t *b, const di_json_t *v, di_json_style_t style,
+          size_t depth)
 {
     switch (v->type) {
     case DI_JSON_NULL:   di_sbuf_lit(b, "null");              return;
@@ -180,5 +200,11 @@ di_json_add_tree(di_sbuf_t *b, const di_json_t *v, di_json_style_t style)
     case DI_JSON_STRING: di_json_add_plain(b, v->v.str);      return;
     }
 
-    add_members(b, v, style);
+    add_members(b, v, style, depth);
+}
+
+void
+di_json_add_tree(di_sbuf_t *b, const di_json_t *v, di_json_style_t style)
+{
+    add_value(b, v, style, 0);
 }

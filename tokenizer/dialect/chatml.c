@@ -1,5 +1,5 @@
 /*
- * chatml.c - the dialect of SmolLM2, Qwen 1.5 to 2.5 and many others:
+ * chatml.c - the dialect of SmolLM2, Qwen 1.5 and 2 and many others:
  *
  *     <|im_start|>ROLE\nCONTENT<|im_end|>\n ... <|im_start|>assistant\n
  *
@@ -44,11 +44,6 @@ static const unsigned char known[][32] = {
       0x47, 0xb9, 0x53, 0xc6, 0x8d, 0x2d, 0xdd, 0xca,
       0xa7, 0x9e, 0xd2, 0xfc, 0xa8, 0x02, 0xd8, 0xe3,
       0x4b, 0x12, 0x64, 0xc0, 0xa5, 0xee, 0x12, 0x20 },
-    /* the same with tools (Qwen2.5) */
-    { 0xc2, 0x21, 0xf5, 0xf1, 0x8c, 0x1f, 0x6c, 0x6c,
-      0x31, 0xfc, 0x42, 0x75, 0x0a, 0x9e, 0x61, 0xbe,
-      0xd0, 0xcd, 0x14, 0x35, 0x8d, 0xda, 0xa1, 0x80,
-      0x90, 0xd9, 0x97, 0xa0, 0x32, 0x9d, 0x1e, 0x68 },
     /* no default prompt */
     { 0x15, 0x32, 0x80, 0xe3, 0xff, 0x55, 0xd1, 0x9d,
       0xa1, 0x39, 0x8b, 0xdb, 0x39, 0x14, 0xee, 0x2a,
@@ -156,43 +151,50 @@ knows(di_str_t template_text, bool *yes)
     return DI_OK;
 }
 
-/* The default prompt, if the template is known.  Its literal may have the
- * escapes \n and \\. */
-static int
-set_system(chatml_t *c, di_str_t template_text)
+int
+di_chatml_system(di_str_t template_text, char **system, size_t *len)
 {
-    const char *p, *end;
-    di_str_t    spelled;
-    bool        yes;
+    di_str_t    spelled = find_system(template_text);
+    const char *p = spelled.data, *end = p + spelled.len;
     size_t      k;
 
-    if (knows(template_text, &yes) != DI_OK)
-        return DI_ENOMEM;
-
-    spelled = find_system(template_text);
-    if (!yes || spelled.data == NULL)
+    *system = NULL;
+    *len = 0;
+    if (spelled.data == NULL)
         return DI_OK;
 
-    p = spelled.data;
-    end = p + spelled.len;
-    c->system = malloc(spelled.len);
-    if (c->system == NULL)
+    *system = malloc(spelled.len);
+    if (*system == NULL)
         return DI_ENOMEM;
 
+    /* A literal may have the escapes \n and \\. */
     while (p < end) {
         k = newline(p, end);
 
         if (k != 0) {
-            c->system[c->system_len++] = '\n';
+            (*system)[(*len)++] = '\n';
             p += k;
             continue;
         }
 
         p += end - p >= 2 && p[0] == '\\' && p[1] == '\\';
-        c->system[c->system_len++] = *p++;
+        (*system)[(*len)++] = *p++;
     }
 
     return DI_OK;
+}
+
+/* The default prompt, if the template is known. */
+static int
+set_system(chatml_t *c, di_str_t template_text)
+{
+    bool yes;
+    int  rc = knows(template_text, &yes);
+
+    if (rc != DI_OK || !yes)
+        return rc;
+
+    return di_chatml_system(template_text, &c->system, &c->system_len);
 }
 
 /* ------------------------------------------------------------ open, close */
@@ -218,6 +220,7 @@ chatml_open(const di_vocab_t *vocab, di_str_t template_text,
         return di_err_set(err, DI_ENOMEM, 0, "out of memory");
 
     c->base.ops = &di_dialect_chatml;
+    c->base.caps = DI_CAN_PREFIX;
 
     rc = di_dialect_special(vocab, "chatml", START, &c->start, err);
     if (rc == DI_OK)
@@ -250,6 +253,15 @@ render_turn(const chatml_t *c, const char *role, const char *text, size_t len,
     di_pieces_text(pieces, "\n", 1);
 }
 
+/* A prefix is a turn that isn't over. */
+static void
+render_prefix(const chatml_t *c, const di_msg_t *m, di_pieces_t *pieces)
+{
+    di_pieces_special(pieces, c->start, START);
+    di_pieces_put(pieces, "assistant\n");
+    di_pieces_str(pieces, m->content);
+}
+
 static int
 chatml_render(const di_dialect_t *dialect, const di_conv_t *conv,
               di_pieces_t *pieces, di_err_t *err)
@@ -257,7 +269,7 @@ chatml_render(const di_dialect_t *dialect, const di_conv_t *conv,
     static const char *const roles[] = {
         [DI_ROLE_SYSTEM] = SYSTEM, [DI_ROLE_DEVELOPER] = SYSTEM,
         [DI_ROLE_USER] = "user", [DI_ROLE_ASSISTANT] = "assistant",
-        [DI_ROLE_TOOL] = NULL,
+        [DI_ROLE_TOOL] = NULL, [DI_ROLE_REMINDER] = NULL,
     };
     const chatml_t *c = (const chatml_t *) dialect;
     const di_msg_t *m;
@@ -274,9 +286,12 @@ chatml_render(const di_dialect_t *dialect, const di_conv_t *conv,
     for (i = 0; i < conv->n_msgs; i++) {
         m = &conv->msgs[i];
         if (roles[m->role] == NULL)
-            return di_err_set(err, DI_EINVAL, i, "messages[%zu].role: this"
-                              " model's dialect (chatml) has no spelling for"
-                              " the role tool", i);
+            return di_dialect_no_role(err, "chatml", m->role, i);
+
+        if (m->prefix) {
+            render_prefix(c, m, pieces);
+            return DI_OK;
+        }
 
         render_turn(c, roles[m->role], m->content.data, m->content.len,
                     pieces);
@@ -284,7 +299,7 @@ chatml_render(const di_dialect_t *dialect, const di_conv_t *conv,
 
     if (conv->open_assistant) {
         di_pieces_special(pieces, c->start, START);
-        di_pieces_text(pieces, "assistant\n", 10);
+        di_pieces_put(pieces, "assistant\n");
     }
 
     return DI_OK;

@@ -9,8 +9,9 @@
  *
  * Consecutive user messages need no merging: a user or tool message that
  * follows one of these is written behind two newlines instead of the mark,
- * which is the same text (and, as there, an empty user message brings none).  Results of tools are put in the order of the calls
- * that they answer, since clients send them as they come.
+ * which is the same text (and, as there, an empty user message brings none).
+ * Results of tools are put in the order of the calls that they answer, since
+ * clients send them as they come.
  *
  * Reasoning of earlier turns is shown only where tools are offered (it is
  * part of the work that goes on), and in the prefix that the answer goes on.
@@ -728,6 +729,7 @@ deepseek_open(const di_vocab_t *vocab, const di_dialect_ops_t *ops,
         return di_err_set(err, DI_ENOMEM, 0, "out of memory");
 
     d->base.ops = ops;
+    d->base.caps = DI_CAN_TOOLS | DI_CAN_THINK | DI_CAN_PREFIX;
     d->version = version;
     d->v41 = version == &v41;
 
@@ -761,12 +763,9 @@ v41_open(const di_vocab_t *vocab, di_str_t template_text,
     return deepseek_open(vocab, &di_dialect_deepseek_v41, &v41, dialect, err);
 }
 
-#define CAPS  (DI_CAN_TOOLS | DI_CAN_THINK | DI_CAN_PREFIX)
-
 const di_dialect_ops_t di_dialect_deepseek_v4 = {
     .name = "deepseek-v4",
     .family = DI_FAMILY_V4,
-    .caps = CAPS,
     .knows = deepseek_knows,
     .open = v4_open,
     .close = deepseek_close,
@@ -776,7 +775,6 @@ const di_dialect_ops_t di_dialect_deepseek_v4 = {
 const di_dialect_ops_t di_dialect_deepseek_v41 = {
     .name = "deepseek-v4.1",
     .family = DI_FAMILY_V41,
-    .caps = CAPS,
     .knows = deepseek_knows,
     .open = v41_open,
     .close = deepseek_close,

@@ -122,6 +122,7 @@ enum {
     DI_CAN_PREFIX    = 1 << 2,   /* the last message may be a prefix        */
     DI_CAN_SEE       = 1 << 3,   /* the served model has vision             */
     DI_CAN_CONSTRAIN = 1 << 4,   /* the server constrains decoding          */
+    DI_MUST_THINK    = 1 << 5,   /* with DI_CAN_THINK: it can't be off      */
 };
 
 typedef struct di_dialect_s di_dialect_t;

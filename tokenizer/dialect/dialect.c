@@ -13,7 +13,8 @@
 #include <string.h>
 
 static const di_dialect_ops_t *const dialects[] = {
-    &di_dialect_chatml, &di_dialect_deepseek_v4, &di_dialect_deepseek_v41,
+    &di_dialect_chatml, &di_dialect_qwen, &di_dialect_llama3,
+    &di_dialect_deepseek_r1, &di_dialect_deepseek_v4, &di_dialect_deepseek_v41,
 };
 
 #define N_DIALECTS  (sizeof(dialects) / sizeof(dialects[0]))
@@ -199,6 +200,33 @@ di_dialect_special(const di_vocab_t *vocab, const char *name,
                       " %s, which the dialect %s needs", spelling, name);
 }
 
+int
+di_dialect_no_role(di_err_t *err, const char *dialect, di_role_t role,
+                   size_t i)
+{
+    static const char *const names[] = {
+        [DI_ROLE_SYSTEM] = "system", [DI_ROLE_DEVELOPER] = "developer",
+        [DI_ROLE_USER] = "user", [DI_ROLE_ASSISTANT] = "assistant",
+        [DI_ROLE_TOOL] = "tool", [DI_ROLE_REMINDER] = "latest_reminder",
+    };
+
+    return di_err_set(err, DI_EINVAL, i, "messages[%zu].role: this model's"
+                      " dialect (%s) has no spelling for the role %s", i,
+                      dialect, names[role]);
+}
+
+bool
+di_dialect_has(di_str_t text, const char *const *marks)
+{
+    for (; *marks != NULL; marks++) {
+        if (text.data == NULL
+            || memmem(text.data, text.len, *marks, strlen(*marks)) == NULL)
+            return false;
+    }
+
+    return true;
+}
+
 void
 di_dialect_close(di_dialect_t *dialect)
 {
@@ -221,7 +249,7 @@ di_dialect_family(const di_dialect_t *dialect)
 uint32_t
 di_dialect_caps(const di_dialect_t *dialect)
 {
-    return dialect->ops->caps;
+    return dialect->caps;
 }
 
 /* --------------------------------------------------------------- encoding */

@@ -52,13 +52,13 @@ int di_dialect_special(const di_vocab_t *vocab, const char *name,
 typedef struct {
     const char *name;
     di_family_t family;
-    uint32_t    caps;            /* DI_CAN_... of every model of it         */
 
     /* Is this template one of the dialect's?  DI_OK or DI_ENOMEM. */
     int  (*knows)(di_str_t template_text, bool *known);
 
-    /* Make the dialect for a vocabulary (NULL: to render only).  The template may be unknown (the
-     * dialect was named) or absent (data NULL).  As di_dialect_open(). */
+    /* Make the dialect for a vocabulary (NULL: to render only).  The template
+     * may be unknown (the dialect was named) or absent (data NULL).  As
+     * di_dialect_open(). */
     int  (*open)(const di_vocab_t *vocab, di_str_t template_text,
                  di_dialect_t **dialect, di_err_t *err);
     void (*close)(di_dialect_t *dialect);
@@ -71,10 +71,25 @@ typedef struct {
 /* The head of every dialect's own struct. */
 struct di_dialect_s {
     const di_dialect_ops_t *ops;
+    uint32_t                caps;        /* DI_CAN_... of this model        */
 };
+
+/* The default system prompt that a ChatML template carries, its escapes
+ * undone; NULL if there is none.  Owned by the caller.  DI_OK, DI_ENOMEM. */
+int di_chatml_system(di_str_t template_text, char **system, size_t *len);
+
+/* DI_EINVAL: message i has a role that the dialect can't spell. */
+int di_dialect_no_role(di_err_t *err, const char *dialect, di_role_t role,
+                       size_t i);
+
+/* Does the text contain every one of the marks, a list that NULL ends? */
+bool di_dialect_has(di_str_t text, const char *const *marks);
 
 extern const di_dialect_ops_t di_dialect_chatml;
 extern const di_dialect_ops_t di_dialect_deepseek_v4;
 extern const di_dialect_ops_t di_dialect_deepseek_v41;
+extern const di_dialect_ops_t di_dialect_deepseek_r1;
+extern const di_dialect_ops_t di_dialect_llama3;
+extern const di_dialect_ops_t di_dialect_qwen;
 
 #endif
