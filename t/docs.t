@@ -146,10 +146,17 @@ for my $command (@commands) {
 # ---------------------------------------------------------------- the API --
 
 my $api = text_of('docs/api.md');
-my $parser = text_of('tokenizer/api/chat_parse.c');
 
-my ($table) = $parser =~ /\} fields\[\] = \{(.*?)^\};/ms;
-my @fields = ($table // '') =~ /\{ "(\w+)", \w+ \}/g;
+# Fields of sampling say by which APIs they are known (C is Chat); those of
+# the conversation are Chat's own.
+my ($params) = text_of('tokenizer/api/params.c')
+    =~ /\} fields\[\] = \{(.*?)^\};/ms;
+my ($body) = text_of('tokenizer/api/chat.c')
+    =~ /^static const di_member_t members\[\] = \{(.*?)^\};/ms;
+my %fields = map { $_ => 1 }
+    ($params // '') =~ /\{ "(\w+)", (?:ALL|[A-Z| ]*\bC\b[A-Z| ]*), \w+ \}/g,
+    ($body // '') =~ /\{ "(\w+)", [^,]+, (?!OFFICIAL)[^,]+, [^}]+ \}/g;
+my @fields = keys %fields;
 my ($chapters) = $api =~ /^### Fields that are honoured\n(.*?)^### Messages/ms;
 my @described = map { /`([a-z_]+)[`.]/g } $chapters =~ /^\| (`[^|]*) \|/mg;
 @described = grep { $_ ne 'text' } @described;     # a value, not a field
