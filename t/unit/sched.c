@@ -1085,7 +1085,7 @@ main(int argc, char **argv)
     for (spare_states = 1; spare_states <= 9; spare_states += 1 + spare_states)
     {
         test_random(200, 8, 64, true, 0, ops / 2);
-        test_random(20, 6, 24, true, 1, ops / 2);
+        test_random(20, 6, 24, true, 1, ops);
     }
     return check_done("sched");
 }
