@@ -22,16 +22,8 @@
 
 /* --------------------------------------------------------------- buffers -- */
 
-/* Cutting one buffer into views; the first pass only counts. */
-typedef struct {
-    di_model_t *m;
-    di_buf_t   *buf;
-    size_t      at;
-    size_t      end;             /* furthest place                          */
-} cut_t;
-
 static void
-cut_bytes(cut_t *c, di_view_t *v, size_t bytes)
+cut_bytes(di_v41_cut_t *c, di_view_t *v, size_t bytes)
 {
     *v = (di_view_t) { c->buf, c->at };
     c->at += di_family_align(bytes);
@@ -39,70 +31,71 @@ cut_bytes(cut_t *c, di_view_t *v, size_t bytes)
         c->end = c->at;
 }
 
-static void
-cut_floats(cut_t *c, di_view_t *v, size_t rows, size_t values)
+void
+di_v41_cut_floats(di_v41_cut_t *c, di_view_t *v, size_t rows,
+                  size_t values)
 {
     cut_bytes(c, v, rows * values * sizeof(float));
 }
 
-static void
-cut_act(cut_t *c, di_view_t *v, size_t rows, size_t values)
+void
+di_v41_cut_act(di_v41_cut_t *c, di_view_t *v, size_t rows, size_t values)
 {
     cut_bytes(c, v, rows * c->m->ops->act_bytes(c->m->dev, values));
 }
 
 static void
-cut_lasting(cut_t *k, di_v41_t *s, size_t n)
+cut_lasting(di_v41_cut_t *k, di_v41_t *s, size_t n)
 {
     const di_v41_conf_t *c = &s->conf;
     di_v41_scratch_t    *x = &s->x;
     size_t               coefs = DI_HC_COEFS(c->hc);
 
-    cut_floats(k, &x->t, n, (size_t) c->hc * c->dim);
-    cut_floats(k, &x->t_kept, n, (size_t) c->hc * c->dim);
-    cut_floats(k, &x->c, n, coefs);
-    cut_floats(k, &x->c_kept, n, coefs);
-    cut_floats(k, &x->o, n, c->dim);
-    cut_act(k, &x->in, n, c->dim);
-    cut_act(k, &x->in_kept, n, c->dim);
-    cut_floats(k, &x->selected, n, 1 + c->index_topk);
-    cut_floats(k, &x->candidates, n, 1 + c->candidate_blocks);
-    cut_floats(k, &x->features, n, (size_t) c->n_targets * c->dim);
-    cut_floats(k, &x->h, k->m->info.max_logits, c->dim);
-    cut_act(k, &x->h_act, k->m->info.max_logits, c->dim);
+    di_v41_cut_floats(k, &x->t, n, (size_t) c->hc * c->dim);
+    di_v41_cut_floats(k, &x->t_kept, n, (size_t) c->hc * c->dim);
+    di_v41_cut_floats(k, &x->c, n, coefs);
+    di_v41_cut_floats(k, &x->c_kept, n, coefs);
+    di_v41_cut_floats(k, &x->o, n, c->dim);
+    di_v41_cut_act(k, &x->in, n, c->dim);
+    di_v41_cut_act(k, &x->in_kept, n, c->dim);
+    di_v41_cut_floats(k, &x->selected, n, 1 + c->index_topk);
+    di_v41_cut_floats(k, &x->candidates, n, 1 + c->candidate_blocks);
+    di_v41_cut_floats(k, &x->features, n, (size_t) c->n_targets * c->dim);
+    di_v41_cut_floats(k, &x->h, k->m->info.max_logits, c->dim);
+    di_v41_cut_act(k, &x->h_act, k->m->info.max_logits, c->dim);
 }
 
 static void
-cut_attention(cut_t *k, di_v41_t *s, size_t n)
+cut_attention(di_v41_cut_t *k, di_v41_t *s, size_t n)
 {
     const di_v41_conf_t *c = &s->conf;
     di_v41_scratch_t    *x = &s->x;
     const size_t         rows = (size_t) (c->engram_ngram - 1)
                                 * c->engram_heads * c->engram_dim;
 
-    cut_floats(k, &x->qa, n, c->q_rank);
-    cut_act(k, &x->qa_act, n, c->q_rank);
-    cut_floats(k, &x->q, n, (size_t) c->n_heads * c->head_dim);
-    cut_floats(k, &x->kv, n, c->head_dim);
-    cut_floats(k, &x->fresh, n, c->head_dim);
-    cut_floats(k, &x->value, n, c->head_dim);
-    cut_floats(k, &x->gate, n, c->head_dim);
-    cut_floats(k, &x->latent, n, c->head_dim);
-    cut_act(k, &x->latent_act, n, c->head_dim);
-    cut_floats(k, &x->index_k, n, c->index_dim);
-    cut_floats(k, &x->index_q, n, (size_t) c->index_heads * c->index_dim);
-    cut_floats(k, &x->index_w, n, c->index_heads);
-    cut_act(k, &x->heads, n * c->o_groups,
+    di_v41_cut_floats(k, &x->qa, n, c->q_rank);
+    di_v41_cut_act(k, &x->qa_act, n, c->q_rank);
+    di_v41_cut_floats(k, &x->q, n, (size_t) c->n_heads * c->head_dim);
+    di_v41_cut_floats(k, &x->kv, n, c->head_dim);
+    di_v41_cut_floats(k, &x->fresh, n, c->head_dim);
+    di_v41_cut_floats(k, &x->value, n, c->head_dim);
+    di_v41_cut_floats(k, &x->gate, n, c->head_dim);
+    di_v41_cut_floats(k, &x->latent, n, c->head_dim);
+    di_v41_cut_act(k, &x->latent_act, n, c->head_dim);
+    di_v41_cut_floats(k, &x->index_k, n, c->index_dim);
+    di_v41_cut_floats(k, &x->index_q, n, (size_t) c->index_heads * c->index_dim);
+    di_v41_cut_floats(k, &x->index_w, n, c->index_heads);
+    di_v41_cut_act(k, &x->heads, n * c->o_groups,
             (size_t) c->n_heads / c->o_groups * c->head_dim);
-    cut_floats(k, &x->groups, n, (size_t) c->o_groups * c->o_rank);
-    cut_act(k, &x->groups_act, n, (size_t) c->o_groups * c->o_rank);
+    di_v41_cut_floats(k, &x->groups, n, (size_t) c->o_groups * c->o_rank);
+    di_v41_cut_act(k, &x->groups_act, n, (size_t) c->o_groups * c->o_rank);
     if (c->n_engrams > 0) {
-        cut_floats(k, &x->engram, n, rows);
-        cut_act(k, &x->engram_act, n, rows);
-        cut_floats(k, &x->engram_kv, n, (size_t) (c->hc + 1) * c->dim);
+        di_v41_cut_floats(k, &x->engram, n, rows);
+        di_v41_cut_act(k, &x->engram_act, n, rows);
+        di_v41_cut_floats(k, &x->engram_kv, n, (size_t) (c->hc + 1) * c->dim);
     }
     if (c->n_stages > 0)
-        cut_act(k, &x->wide_act, n, (size_t) c->n_targets * c->dim);
+        di_v41_cut_act(k, &x->wide_act, n, (size_t) c->n_targets * c->dim);
 }
 
 static size_t
@@ -112,26 +105,26 @@ larger(size_t a, size_t b)
 }
 
 static void
-cut_moe(cut_t *k, di_v41_t *s, size_t n)
+cut_moe(di_v41_cut_t *k, di_v41_t *s, size_t n)
 {
     const di_v41_conf_t *c = &s->conf;
     di_v41_scratch_t    *x = &s->x;
     const size_t         used = larger(c->n_used, c->draft_used);
     const size_t         wide = (size_t) c->expert_dim * c->n_shared;
 
-    cut_floats(k, &x->logits, n, larger(c->n_experts, c->draft_experts));
-    cut_floats(k, &x->ids, n, used);
-    cut_floats(k, &x->weights, n, used);
-    cut_floats(k, &x->up, n * used, 2 * (size_t) c->expert_dim);
-    cut_act(k, &x->up_act, n * used, c->expert_dim);
-    cut_floats(k, &x->down, n * used, c->dim);
-    cut_floats(k, &x->shared, n, 2 * wide);
-    cut_act(k, &x->shared_act, n, wide);
+    di_v41_cut_floats(k, &x->logits, n, larger(c->n_experts, c->draft_experts));
+    di_v41_cut_floats(k, &x->ids, n, used);
+    di_v41_cut_floats(k, &x->weights, n, used);
+    di_v41_cut_floats(k, &x->up, n * used, 2 * (size_t) c->expert_dim);
+    di_v41_cut_act(k, &x->up_act, n * used, c->expert_dim);
+    di_v41_cut_floats(k, &x->down, n * used, c->dim);
+    di_v41_cut_floats(k, &x->shared, n, 2 * wide);
+    di_v41_cut_act(k, &x->shared_act, n, wide);
 }
 
 /* The two sub-layers take turns in what lies behind the rest. */
 static void
-cut_scratch(cut_t *k, di_v41_t *s, size_t n)
+cut_scratch(di_v41_cut_t *k, di_v41_t *s, size_t n)
 {
     size_t at;
 
@@ -145,7 +138,7 @@ cut_scratch(cut_t *k, di_v41_t *s, size_t n)
 static int
 open_scratch(di_model_t *m, di_v41_t *s, di_err_t *err)
 {
-    cut_t count = { .m = m }, cut = { .m = m };
+    di_v41_cut_t count = { .m = m }, cut = { .m = m };
 
     cut_scratch(&count, s, m->conf.max_rows);
     if (m->ops->buf_alloc(m->dev, count.end, &s->scratch) != DI_OK)
@@ -166,23 +159,23 @@ n_tables(const di_v41_conf_t *c)
 }
 
 static void
-cut_inputs(cut_t *k, di_v41_t *s)
+cut_inputs(di_v41_cut_t *k, di_v41_t *s)
 {
     const di_v41_conf_t *c = &s->conf;
     const size_t         rows = k->m->conf.max_rows;
     const size_t         seqs = k->m->conf.max_seqs;
     di_v41_inputs_t     *in = &s->in;
 
-    cut_floats(k, &in->slots, seqs, 1);
-    cut_floats(k, &in->floors, seqs, 1);
-    cut_floats(k, &in->kept_floors, seqs, 1);
-    cut_floats(k, &in->kept_first, seqs + 1, 1);
-    cut_floats(k, &in->kept_positions, rows, 1);
-    cut_floats(k, &in->kept_rows, rows, 1);
-    cut_floats(k, &in->out_rows, k->m->info.max_logits, 1);
+    di_v41_cut_floats(k, &in->slots, seqs, 1);
+    di_v41_cut_floats(k, &in->floors, seqs, 1);
+    di_v41_cut_floats(k, &in->kept_floors, seqs, 1);
+    di_v41_cut_floats(k, &in->kept_first, seqs + 1, 1);
+    di_v41_cut_floats(k, &in->kept_positions, rows, 1);
+    di_v41_cut_floats(k, &in->kept_rows, rows, 1);
+    di_v41_cut_floats(k, &in->out_rows, k->m->info.max_logits, 1);
     for (uint32_t i = 0; i < c->n_engrams; i++)
-        cut_floats(k, &in->engram[i], rows, n_tables(c));
-    cut_floats(k, &in->groups, rows, c->o_groups);
+        di_v41_cut_floats(k, &in->engram[i], rows, n_tables(c));
+    di_v41_cut_floats(k, &in->groups, rows, c->o_groups);
 }
 
 static int32_t *
@@ -196,7 +189,7 @@ open_inputs(di_model_t *m, di_v41_t *s, di_err_t *err)
 {
     di_v41_inputs_t *in = &s->in;
     const size_t     n_groups = (size_t) m->conf.max_rows * s->conf.o_groups;
-    cut_t            count = { .m = m }, cut = { .m = m };
+    di_v41_cut_t     count = { .m = m }, cut = { .m = m };
     int32_t         *groups;
 
     cut_inputs(&count, s);
@@ -393,6 +386,15 @@ take_features(di_model_t *m, uint32_t layer, const flow_t *f)
     }
 }
 
+static void
+probe(di_model_t *m)
+{
+    const di_v41_t *s = m->state;
+
+    if (s->probe != NULL)
+        m->ops->host_call(m->stream, s->probe, s->probe_arg, 1);
+}
+
 /* One layer; false: no row is left. */
 static bool
 forward_layer(di_model_t *m, uint32_t l, const di_rows_t *kept, flow_t *f)
@@ -417,9 +419,11 @@ forward_layer(di_model_t *m, uint32_t l, const di_rows_t *kept, flow_t *f)
     }
     take_features(m, l, f);
     di_v41_attention(m, l, f->in, f->rows, false);
+    probe(m);
     o->hc_post(m->stream, f->t, f->c, s->x.o, f->rows->n_rows, &b->hc_ffn);
     o->hc_mix(m->stream, f->in, f->t, f->c, f->rows->n_rows, &b->hc_ffn);
     di_v41_moe(m, b, f->in, f->rows->n_rows);
+    probe(m);
     return true;
 }
 
@@ -477,6 +481,8 @@ v41_upload(di_model_t *m, di_err_t *err)
         rc = open_inputs(m, s, err);
     if (rc == DI_OK)
         rc = di_v41_upload(m, err);
+    if (rc == DI_OK && s->conf.n_stages > 0)
+        rc = di_v41_draft_open(m, err);
     return rc;
 }
 
@@ -487,6 +493,7 @@ v41_close(di_model_t *m)
 
     if (s == NULL)
         return;
+    di_v41_draft_close(m);
     di_v41_free_weights(m);
     if (s->scratch != NULL)
         m->ops->buf_free(m->dev, s->scratch);
@@ -516,5 +523,6 @@ const di_family_t di_family_deepseek_v41 = {
     .kv_copy = v41_kv_copy,
     .upload = v41_upload,
     .forward = v41_forward,
+    .draft = di_v41_draft,
     .close = v41_close,
 };

@@ -111,6 +111,36 @@ typedef struct {
     di_view_t groups;            /* [max_rows][o_groups] 0, 1, ...          */
 } di_v41_inputs_t;
 
+/* Drafting: rows are those of sequences, `block` each. */
+typedef struct {
+    uint32_t   batch;            /* sequences at a time                     */
+    di_buf_t  *inputs;           /* what follows, i32                       */
+    uint8_t   *inputs_host;      /* its mapping, or staging memory          */
+    size_t     inputs_bytes;
+    di_view_t  ids, positions;   /* [batch][block]                          */
+    di_view_t  seq_first;        /* [batch + 1]                             */
+    di_view_t  slots, floors;    /* [batch]                                 */
+    di_view_t  last;             /* [batch] the token before the next draft */
+
+    di_buf_t  *outputs;          /* what follows, float32                   */
+    uint8_t   *outputs_host;
+    size_t     outputs_bytes;
+    di_view_t  h;                /* [batch][block][dim]                     */
+    di_view_t  base;             /* [batch][block][vocab] logits            */
+    di_view_t  bias;             /* [batch][vocab] added by the last token  */
+    di_view_t  markov;           /* [batch][rank] its vector                */
+
+    di_buf_t  *acts;             /* activation rows                         */
+    di_view_t  h_act;            /* [batch][block] of dim                   */
+    di_view_t  markov_act;       /* [batch] of rank                         */
+
+    float     *confidence_w;     /* [dim + rank] of the confidence head     */
+    uint32_t   step;             /* draft being made                        */
+    uint32_t   n_drafts;         /* of each sequence                        */
+    int32_t   *drafts;           /* the caller's arrays, at the batch:      */
+    float     *confidence;       /* [batch][n_drafts]                       */
+} di_v41_draft_t;
+
 typedef struct {
     di_v41_conf_t    conf;
     di_v41_layout_t  layout;
@@ -127,7 +157,6 @@ typedef struct {
     di_view_t        main_norm, draft_norm;
     di_wpart_t       markov_embed;   /* [vocab][rank], in the mapping       */
     di_weight_t     *markov_head;    /* [vocab][rank]                       */
-    di_view_t        confidence; /* float32 [dim + rank]                    */
     di_view_t        freqs[2];   /* of ratio 0, and of others               */
 
     di_buf_t        *consts;     /* what views above lie in                 */
@@ -135,6 +164,12 @@ typedef struct {
     di_buf_t        *scratch;
     di_v41_scratch_t x;
     di_v41_inputs_t  in;
+    di_v41_draft_t   draft;
+
+    /* Called behind each sub-layer of a step, while x has what went into it
+     * and what came out: for tests.  NULL: nobody looks. */
+    void           (*probe)(void *arg, size_t part);
+    void            *probe_arg;
 } di_v41_t;
 
 static const di_view_t di_v41_none = { NULL, 0 };
@@ -155,7 +190,24 @@ void di_v41_attention(di_model_t *m, uint32_t block, di_view_t in,
 void di_v41_moe(di_model_t *m, const di_v41_block_t *b, di_view_t in,
                 size_t n_rows);
 
-/* v41_draft.c: keys of the draft stages, from x.features. */
+/* v41_draft.c: keys of the draft stages, from x.features; and drafts. */
 void di_v41_draft_keys(di_model_t *m, const di_rows_t *rows);
+int di_v41_draft_open(di_model_t *m, di_err_t *err);
+void di_v41_draft_close(di_model_t *m);
+int di_v41_draft(di_model_t *m, const di_model_draft_t *seqs, size_t n_seqs,
+                 int32_t *drafts, float *confidence);
+
+/* deepseek_v41.c: cutting a buffer into views; the first pass only counts. */
+typedef struct {
+    di_model_t *m;
+    di_buf_t   *buf;
+    size_t      at;
+    size_t      end;             /* furthest place                          */
+} di_v41_cut_t;
+
+void di_v41_cut_floats(di_v41_cut_t *c, di_view_t *v, size_t rows,
+                       size_t values);
+void di_v41_cut_act(di_v41_cut_t *c, di_view_t *v, size_t rows,
+                    size_t values);
 
 #endif

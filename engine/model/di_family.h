@@ -51,6 +51,10 @@ typedef struct {
     /* Launch a step on m->stream.  Allocates nothing. */
     void (*forward)(di_model_t *m, const di_step_t *step);
 
+    /* Drafts for n_seqs sequences; NULL: info.n_drafts is 0. */
+    int (*draft)(di_model_t *m, const di_model_draft_t *seqs, size_t n_seqs,
+                 int32_t *drafts, float *confidence);
+
     /* Free m->state, which may be NULL or partly filled. */
     void (*close)(di_model_t *m);
 } di_family_t;

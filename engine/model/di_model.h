@@ -24,6 +24,8 @@
 
 typedef struct {
     di_arith_t  arith;           /* DI_ARITH_F32: --exact                   */
+    bool        round_caches;    /* caches as they are stored even in
+                                  * DI_ARITH_F32 (a family may have others) */
     const char *ops;             /* NULL (best) or as in di_dev_conf_t      */
     uint32_t    n_threads;
     bool        pin;
@@ -71,6 +73,8 @@ typedef struct {
     uint32_t backtrack;          /* computed tokens that may be taken back  */
     uint32_t window;             /* tokens whose computation restores a
                                   * state's windows                         */
+    uint32_t n_drafts;           /* that its draft module offers at most; 0:
+                                  * there is none                           */
 } di_model_info_t;
 
 typedef struct di_model_s di_model_t;
@@ -113,6 +117,23 @@ typedef struct {
  * DI_EINVAL and nothing was launched.  No allocation. */
 int di_model_step(di_model_t *model, const di_model_seq_t *seqs,
                   size_t n_seqs);
+
+/* A sequence to be drafted for: its n computed tokens, all of whose steps
+ * were waited for, and the one drawn after them. */
+typedef struct {
+    uint32_t slot;
+    uint32_t n;                  /* at least 1                              */
+    int32_t  token;
+} di_model_draft_t;
+
+/* Offer info.n_drafts tokens that may follow, the likeliest one after another,
+ * each with the chance that it is accepted if those before it are.
+ *   seqs        [n_seqs], at most max_seqs
+ *   drafts      [n_seqs][n_drafts] out
+ *   confidence  [n_seqs][n_drafts] out, 0 .. 1
+ * Computes and waits.  DI_OK or a device fault.  No allocation. */
+int di_model_draft(di_model_t *model, const di_model_draft_t *seqs,
+                   size_t n_seqs, int32_t *drafts, float *confidence);
 
 /* Launch a host call behind the step (sampling): fn(arg, part), with the
  * pool's threads.  Logits are readable in it. */

@@ -616,6 +616,15 @@ di_model_step(di_model_t *m, const di_model_seq_t *seqs, size_t n_seqs)
     return DI_OK;
 }
 
+int
+di_model_draft(di_model_t *m, const di_model_draft_t *seqs, size_t n_seqs,
+               int32_t *drafts, float *confidence)
+{
+    assert(!m->launched && m->info.n_drafts > 0);
+    assert(n_seqs <= m->conf.max_seqs);
+    return m->family->draft(m, seqs, n_seqs, drafts, confidence);
+}
+
 void
 di_model_host_call(di_model_t *m, void (*fn)(void *, size_t), void *arg,
                    size_t n_parts)

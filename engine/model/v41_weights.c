@@ -211,6 +211,9 @@ fill_info(di_model_t *m, const di_v41_t *s)
     info->lookback = c->n_engrams > 0 ? c->engram_ngram - 1 : 0;
     info->backtrack = DI_V41_BACKTRACK - 1;
     info->window = c->window + DI_V41_BACKTRACK;
+    if (c->n_stages > 0)
+        info->n_drafts = c->block < info->backtrack ? c->block
+                                                    : info->backtrack;
 }
 
 int
@@ -234,7 +237,8 @@ di_v41_read(di_model_t *m, const char *dir, di_err_t *err)
     if (rc == DI_OK)
         rc = read_vocab(s, dir, err);
     if (rc == DI_OK) {
-        di_v41_layout(&s->conf, m->conf.arith == DI_ARITH_F32, &s->layout);
+        di_v41_layout(&s->conf, m->conf.arith == DI_ARITH_F32
+                                && !m->conf.round_caches, &s->layout);
         fill_info(m, s);
         rc = fingerprint(s, config, len, m->info.fingerprint);
         if (rc != DI_OK)
@@ -615,6 +619,7 @@ static void
 upload_draft(up_t *u)
 {
     di_v41_t *s = u->s;
+    size_t    n;
 
     if (s->conf.n_stages == 0)
         return;
@@ -626,7 +631,8 @@ upload_draft(up_t *u)
     floats(u, "norm.weight", &s->draft_norm);
     table(u, "markov_head.embed.weight", &s->markov_embed);
     weight(u, "markov_head.head.weight", NULL, &s->markov_head);
-    floats(u, "confidence_head.proj.weight", &s->confidence);
+    if (u->rc == DI_OK)
+        s->draft.confidence_w = values(u, "confidence_head.proj.weight", &n);
 }
 
 int
