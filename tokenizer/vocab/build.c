@@ -136,16 +136,6 @@ build_enter_word(di_vocab_t *v, uint32_t id)
 }
 
 void
-di_build_add_end(di_build_t *b, int32_t id)
-{
-    di_vocab_t *v = b->v;
-
-    if (id >= 0 && !di_vocab_is_end(v, id)
-        && v->n_ends < sizeof(v->ends) / sizeof(v->ends[0]))
-        v->ends[v->n_ends++] = id;
-}
-
-void
 di_build_known_ends(di_build_t *b)
 {
     static const char *const spellings[] = {
@@ -158,7 +148,7 @@ di_build_known_ends(di_build_t *b)
                                                    strlen(spellings[i]) });
 
         if (id >= 0 && b->v->kinds[id] == DI_VOCAB_CONTROL)
-            di_build_add_end(b, id);
+            di_vocab_add_end(b->v, id);
     }
 }
 
@@ -492,8 +482,10 @@ di_build_index(di_build_t *b)
 {
     if (!build_index_alloc(&b->spelled, b->v->size))
         return di_build_nomem(b);
-    for (uint32_t i = 0; i < b->v->size; i++)
-        build_enter(b, i);
+    for (uint32_t i = 0; i < b->v->size; i++) {
+        if (b->tokens[i].len > 0)
+            build_enter(b, i);
+    }
     return DI_OK;
 }
 

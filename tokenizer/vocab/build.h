@@ -53,9 +53,6 @@ int di_build_index(di_build_t *b);
 /* Id of the token spelled so; -1: none. */
 int32_t di_build_find(const di_build_t *b, di_str_t s);
 
-/* The token ends a turn.  id < 0, and ends past the sixteenth, are ignored. */
-void di_build_add_end(di_build_t *b, int32_t id);
-
 /* Control tokens that end a turn by their well-known spelling. */
 void di_build_known_ends(di_build_t *b);
 

@@ -527,6 +527,32 @@ di_pretok_next(const di_pretok_t *p, const char *text, size_t len, size_t pos)
     return (size_t) (at - base);
 }
 
+/* A letter, or in DeepSeek's a Chinese character, ends a pre-token wherever
+ * something else follows that can't be in its run: no rule goes on behind it
+ * then, and none looks ahead over it.  So the text before such a place is cut
+ * the same without what follows, and what follows without what is before. */
+size_t
+di_pretok_split(const di_pretok_t *p, const char *text, size_t len, size_t at)
+{
+    const uint8_t *base = (const uint8_t *) text, *end = base + len;
+    const uint8_t *s = base + at;
+    unsigned       class, last = 0;
+    size_t         n;
+
+    /* From the start of a character, but at most the longest one back. */
+    for (int i = 0; i < 3 && s > base && s < end && (*s & 0xc0) == 0x80; i++)
+        s--;
+    for (; s < end; s += n) {
+        class = pretok_class(p, s, end, &n);
+        if (s >= base + at
+            && ((last == PRETOK_L && (class & (PRETOK_L | PRETOK_M)) == 0)
+                || (last == PRETOK_H && class != PRETOK_H)))
+            return (size_t) (s - base);
+        last = class;
+    }
+    return len;
+}
+
 /* Enter the ends of the pre-tokens that a block decides; their number. */
 static size_t
 pretok_block(const di_pretok_t *p, const char *text, size_t pos,

@@ -60,6 +60,10 @@ int di_pretok_open(di_pretok_t *p, const char *const *patterns, size_t n,
 size_t di_pretok_next(const di_pretok_t *p, const char *text, size_t len,
                       size_t pos);
 
+/* di_vocab_split(). */
+size_t di_pretok_split(const di_pretok_t *p, const char *text, size_t len,
+                       size_t at);
+
 #define DI_PRETOK_CUT_MIN  64
 
 /* The same for as many pre-tokens as ends[cap], cap >= DI_PRETOK_CUT_MIN, may

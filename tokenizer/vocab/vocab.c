@@ -1,7 +1,7 @@
 /*
  * vocab.c - what is asked of a vocabulary.
  *
- * build.c makes it; nothing here changes it.
+ * build.c makes it.
  */
 
 #include <stdlib.h>
@@ -96,6 +96,14 @@ di_vocab_is_end(const di_vocab_t *v, int32_t id)
     return false;
 }
 
+void
+di_vocab_add_end(di_vocab_t *v, int32_t id)
+{
+    if (id >= 0 && !di_vocab_is_end(v, id)
+        && v->n_ends < sizeof(v->ends) / sizeof(v->ends[0]))
+        v->ends[v->n_ends++] = id;
+}
+
 size_t
 di_vocab_end_ids(const di_vocab_t *v, const int32_t **ids)
 {
@@ -182,4 +190,10 @@ const char *
 di_vocab_model_type(const di_vocab_t *v)
 {
     return v->model_type == NULL ? "" : v->model_type;
+}
+
+size_t
+di_vocab_split(const di_vocab_t *v, const char *text, size_t len, size_t at)
+{
+    return di_pretok_split(&v->pretok, text, len, at);
 }

@@ -168,6 +168,9 @@ di_vocab_whole(const di_vocab_t *v, di_vocab_key_t key)
     return id == 0 ? -1 : (int32_t) (id & 0xffffff);
 }
 
+/* The token ends a turn.  id < 0, and ends past the sixteenth, are ignored. */
+void di_vocab_add_end(di_vocab_t *v, int32_t id);
+
 /* Id of the token in `words` with these bytes, -1: none. */
 int32_t di_vocab_word(const di_vocab_t *v, const char *s, size_t len);
 /* The same; if there is none, one may be entered at *slot. */

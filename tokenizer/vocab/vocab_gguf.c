@@ -135,7 +135,7 @@ gguf_read_roles(gguf_build_t *b, di_vocab_t *v)
             return rc;
         if (id >= 0)
             v->kinds[id] = DI_VOCAB_CONTROL;
-        di_build_add_end(&b->b, id);
+        di_vocab_add_end(v, id);
     }
     di_build_known_ends(&b->b);
 
