@@ -544,3 +544,5 @@ di_q8_matmul_avx512(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
         }
     }
 }
+
+#include "micro_q8_512.h"

@@ -36,45 +36,20 @@ _Static_assert(sizeof(scratch_t) <= DI_AMX_SCRATCH_FREE,
                "matmul's memory begins there");
 
 typedef struct {
-    __m512i low[2];              /* lower bytes of 128 bfloat16             */
-    __m512i high[2];             /* and upper ones                          */
-    __m512i e2m1;                /* 16 codes, twice                         */
-} tables_t;
-
-typedef struct {
     scratch_t             *s;
     const di_cpu_matmul_t *a;
     const di_cpu_wpart_t  *part;
-    tables_t               t;
+    di_e4m3_t              e4m3;
+    __m512i                e2m1; /* bfloat16 of 16 codes, twice             */
     size_t                 n_blocks;
     size_t                 r0;   /* rows [r0, r0 + n)                       */
     size_t                 n;
 } job_t;
 
-/* -- tables ---------------------------------------------------------------- */
+/* -- weights --------------------------------------------------------------- */
 
-/* Magnitudes of E4M3; a normal one is its bits with another exponent. */
-static void
-e4m3_tables(tables_t *t)
-{
-    static const uint16_t subnormal[8] = { 0x0000, 0x3b00, 0x3b80, 0x3bc0,
-                                           0x3c00, 0x3c20, 0x3c40, 0x3c60 };
-    _Alignas(64) uint8_t low[128], high[128];
-    unsigned v;
-
-    for (unsigned c = 0; c < 128; c++) {
-        v = c < 8 ? subnormal[c] : c == 127 ? 0x7fc0 : 0x3c00 + (c << 4);
-        low[c] = (uint8_t) v;
-        high[c] = (uint8_t) (v >> 8);
-    }
-    for (size_t i = 0; i < 2; i++) {
-        t->low[i] = _mm512_load_si512(low + i * 64);
-        t->high[i] = _mm512_load_si512(high + i * 64);
-    }
-}
-
-static void
-e2m1_table(tables_t *t)
+static __m512i
+e2m1_table(void)
 {
     static const uint16_t value[8] = { 0x0000, 0x3f00, 0x3f80, 0x3fc0,
                                        0x4000, 0x4040, 0x4080, 0x40c0 };
@@ -82,10 +57,8 @@ e2m1_table(tables_t *t)
 
     for (unsigned c = 0; c < 32; c++)
         all[c] = (uint16_t) (value[c % 8] | (c & 8) << 12);
-    t->e2m1 = _mm512_load_si512(all);
+    return _mm512_load_si512(all);
 }
-
-/* -- weights --------------------------------------------------------------- */
 
 /* 16 bytes of E2M1: each to a dword, its upper code to the upper word.  The
  * table has each code twice, so that the bit above a code doesn't matter. */
@@ -95,7 +68,7 @@ expand_e2m1(const job_t *j, const uint8_t *from, uint8_t *to)
     __m512i x = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *) from));
 
     x = _mm512_or_si512(x, _mm512_slli_epi32(x, 12));
-    _mm512_store_si512(to, _mm512_permutexvar_epi16(x, j->t.e2m1));
+    _mm512_store_si512(to, _mm512_permutexvar_epi16(x, j->e2m1));
 }
 
 /* 64 bytes of E4M3, two blocks: quarters are put where the unpacking of lanes
@@ -104,13 +77,9 @@ DI_AMX_INLINE void
 expand_e4m3(const job_t *j, __m512i x, uint8_t *first, uint8_t *second)
 {
     const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
-    const __m512i sign = _mm512_set1_epi8((char) 0x80);
     __m512i low, high;
 
-    x = _mm512_permutexvar_epi64(order, x);
-    low = _mm512_permutex2var_epi8(j->t.low[0], x, j->t.low[1]);
-    high = _mm512_permutex2var_epi8(j->t.high[0], x, j->t.high[1]);
-    high = _mm512_or_si512(high, _mm512_and_si512(x, sign));
+    di_e4m3_bytes(&j->e4m3, _mm512_permutexvar_epi64(order, x), &low, &high);
     _mm512_store_si512(first, _mm512_unpacklo_epi8(low, high));
     _mm512_store_si512(second, _mm512_unpackhi_epi8(low, high));
 }
@@ -179,41 +148,6 @@ expand(const job_t *j, size_t p, size_t b0, size_t n)
 
 /* -- activations ----------------------------------------------------------- */
 
-/* 16 x 16 dwords, turned. */
-DI_AMX_INLINE void
-transpose16(__m512i *v)
-{
-    __m512i t[16];
-
-#pragma GCC unroll 8
-    for (size_t i = 0; i < 16; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
-    }
-#pragma GCC unroll 4
-    for (size_t i = 0; i < 16; i += 4) {
-        v[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        v[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        v[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        v[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    /* v[4 g + c]: of rows 4 g to 4 g + 3, columns c, 4 + c, 8 + c, 12 + c. */
-#pragma GCC unroll 4
-    for (size_t c = 0; c < 4; c++) {
-        t[c] = _mm512_shuffle_i32x4(v[c], v[c + 4], 0x88);
-        t[c + 4] = _mm512_shuffle_i32x4(v[c], v[c + 4], 0xdd);
-        t[c + 8] = _mm512_shuffle_i32x4(v[c + 8], v[c + 12], 0x88);
-        t[c + 12] = _mm512_shuffle_i32x4(v[c + 8], v[c + 12], 0xdd);
-    }
-#pragma GCC unroll 4
-    for (size_t c = 0; c < 4; c++) {
-        v[c] = _mm512_shuffle_i32x4(t[c], t[c + 8], 0x88);
-        v[c + 8] = _mm512_shuffle_i32x4(t[c], t[c + 8], 0xdd);
-        v[c + 4] = _mm512_shuffle_i32x4(t[c + 4], t[c + 12], 0x88);
-        v[c + 12] = _mm512_shuffle_i32x4(t[c + 4], t[c + 12], 0xdd);
-    }
-}
-
 static const uint8_t *
 row_of(const job_t *j, size_t r)
 {
@@ -234,7 +168,7 @@ transpose_rows(const job_t *j)
                 v[i] = t * 16 + i < j->n
                        ? _mm512_loadu_si512(row_of(j, t * 16 + i) + b * 64)
                        : _mm512_setzero_si512();
-            transpose16(v);
+            di_transpose16(v);
             to = j->s->x + (b * tiles + t) * 1024;
             for (size_t i = 0; i < 16; i++)
                 _mm512_store_si512(to + i * 64, v[i]);
@@ -373,7 +307,7 @@ panel_many(const job_t *j, size_t p)
     for (size_t t = 0; t < tiles; t++) {
         for (size_t c = 0; c < 16; c++)
             v[c] = _mm512_load_si512(s->acc[t][c]);
-        transpose16(v);
+        di_transpose16(v);
         for (size_t i = 0; i < 16 && t * 16 + i < j->n; i++)
             put(j, p, t * 16 + i, _mm512_castsi512_ps(v[i]));
     }
@@ -398,9 +332,9 @@ di_amx_matmul_micro(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
     size_t max = rows_max(a->w->k);
 
     if (part->type == DI_W_E2M1_R32)
-        e2m1_table(&j.t);
+        j.e2m1 = e2m1_table();
     else
-        e4m3_tables(&j.t);
+        j.e4m3 = di_e4m3_tables();
 
     for (; j.r0 < r1; j.r0 += j.n) {
         j.n = r1 - j.r0 < max ? r1 - j.r0 : max;

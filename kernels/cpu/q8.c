@@ -6,7 +6,6 @@
  */
 
 #include "q8.h"
-#include "ref.h"
 
 #include <cpuid.h>
 
@@ -69,6 +68,6 @@ const di_cpu_kern_t di_cpu_q8_##isa = {                                     \
     .kv_copy = di_q8_kv_copy_##rows,                                        \
 };
 
-Q8_KERN(avx512, avx512, di_ref_matmul_q8)
+Q8_KERN(avx512, avx512, di_q8_matmul_micro_avx512)
 Q8_KERN(avxvnni, avx2, di_q8_matmul_micro_avxvnni)
 Q8_KERN(avx2, avx2, di_q8_matmul_micro_avx2)

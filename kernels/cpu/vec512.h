@@ -171,4 +171,80 @@ di_rotate512(float *x, size_t head_dim, bool pairs, const float *cosines,
     }
 }
 
+/* -- small floats ---------------------------------------------------------- */
+
+/* The 128 magnitudes of E4M3 as bfloat16, which is exact. */
+typedef struct {
+    __m512i low[2];              /* their lower bytes                       */
+    __m512i high[2];             /* and upper ones                          */
+} di_e4m3_t;
+
+/* A normal one is its bits with another exponent. */
+DI_VEC_INLINE di_e4m3_t
+di_e4m3_tables(void)
+{
+    static const uint16_t subnormal[8] = { 0x0000, 0x3b00, 0x3b80, 0x3bc0,
+                                           0x3c00, 0x3c20, 0x3c40, 0x3c60 };
+    uint8_t low[128], high[128];
+    di_e4m3_t t;
+    unsigned v;
+
+    for (unsigned c = 0; c < 128; c++) {
+        v = c < 8 ? subnormal[c] : c == 127 ? 0x7fc0 : 0x3c00 + (c << 4);
+        low[c] = (uint8_t) v;
+        high[c] = (uint8_t) (v >> 8);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        t.low[i] = _mm512_loadu_si512(low + i * 64);
+        t.high[i] = _mm512_loadu_si512(high + i * 64);
+    }
+    return t;
+}
+
+/* Bytes of E4M3 to the two bytes of bfloat16. */
+DI_VEC_INLINE void
+di_e4m3_bytes(const di_e4m3_t *t, __m512i x, __m512i *low, __m512i *high)
+{
+    __m512i sign = _mm512_and_si512(x, _mm512_set1_epi8((char) 0x80));
+
+    *low = _mm512_permutex2var_epi8(t->low[0], x, t->low[1]);
+    *high = _mm512_or_si512(sign, _mm512_permutex2var_epi8(t->high[0], x,
+                                                           t->high[1]));
+}
+
+/* 16 x 16 dwords, turned. */
+DI_VEC_INLINE void
+di_transpose16(__m512i *v)
+{
+    __m512i t[16];
+
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 16; i += 4) {
+        v[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        v[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        v[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        v[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    /* v[4 g + c]: of rows 4 g to 4 g + 3, columns c, 4 + c, 8 + c, 12 + c. */
+#pragma GCC unroll 4
+    for (size_t c = 0; c < 4; c++) {
+        t[c] = _mm512_shuffle_i32x4(v[c], v[c + 4], 0x88);
+        t[c + 4] = _mm512_shuffle_i32x4(v[c], v[c + 4], 0xdd);
+        t[c + 8] = _mm512_shuffle_i32x4(v[c + 8], v[c + 12], 0x88);
+        t[c + 12] = _mm512_shuffle_i32x4(v[c + 8], v[c + 12], 0xdd);
+    }
+#pragma GCC unroll 4
+    for (size_t c = 0; c < 4; c++) {
+        v[c] = _mm512_shuffle_i32x4(t[c], t[c + 8], 0x88);
+        v[c + 8] = _mm512_shuffle_i32x4(t[c], t[c + 8], 0xdd);
+        v[c + 4] = _mm512_shuffle_i32x4(t[c + 4], t[c + 12], 0x88);
+        v[c + 12] = _mm512_shuffle_i32x4(t[c + 4], t[c + 12], 0xdd);
+    }
+}
+
 #endif
