@@ -27,9 +27,11 @@
 #include <stdint.h>
 
 #include "../di_err.h"
+#include "../vocab/di_vocab.h"
 
 typedef struct di_gram_s        di_gram_t;
 typedef struct di_gram_match_s  di_gram_match_t;
+typedef struct di_gram_index_s  di_gram_index_t;
 
 typedef enum {
     DI_GRAM_SCHEMA,         /* a JSON Schema, draft 2020-12 or draft-7       */
@@ -110,6 +112,41 @@ bool di_gram_is_forced_end(const di_gram_match_t *m);
 /* The bytes that must come next whatever else happens: jump-forward.  Writes
  * at most cap of them, returns the count.  Where the text may end, none. */
 size_t di_gram_forced(di_gram_match_t *m, uint8_t *bytes, size_t cap);
+
+/* A vocabulary for masks.  Tokens that are control tokens, or have no bytes
+ * or over 255 of them, are in no mask but for the end ids.  Keeps nothing of
+ * vocab.  cache_bytes: what masks computed before may take; over it, all are
+ * forgotten.  0: 64 MB.  20 to 80 ms.  One thread at a time. */
+int di_gram_index_open(const di_vocab_t *vocab, size_t cache_bytes,
+                       di_gram_index_t **index);
+void di_gram_index_close(di_gram_index_t *index);
+
+/* 64-bit words of a mask: (vocabulary size + 63) / 64. */
+size_t di_gram_mask_words(const di_gram_index_t *index);
+
+/* Which tokens may come: mask [di_gram_mask_words()], bit id % 64 of word
+ * id / 64, all written.  The end ids are allowed exactly where the text may
+ * end.  Only tokens that di_gram_accept() takes are allowed, and all of
+ * them.  A grammar's masks belong to the index that was used with it last:
+ * use one.  Cost: a microsecond or two where the states at hand were met
+ * before, in this or any other grammar; else up to 250.  DI_ENOMEM (mask is
+ * then undefined). */
+int di_gram_fill_mask(di_gram_index_t *index, di_gram_match_t *m,
+                      uint64_t *mask);
+
+typedef struct {
+    size_t   index_bytes;   /* of the vocabulary's trie                      */
+    size_t   cache_bytes;   /* of what was computed                          */
+    uint64_t computed;      /* parts of masks computed                       */
+    uint64_t found;         /* and found computed                            */
+    uint64_t forgotten;     /* times that all were forgotten                 */
+} di_gram_index_stats_t;
+
+void di_gram_index_stats(const di_gram_index_t *index,
+                         di_gram_index_stats_t *stats);
+
+/* Forget what was computed; for measurements. */
+void di_gram_index_forget(di_gram_index_t *index);
 
 #define DI_GRAM_DEPTH_MAX  1024     /* states to return to                   */
 #define DI_GRAM_WAYS_MAX   256      /* ways to read the text so far          */

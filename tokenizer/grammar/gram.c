@@ -102,7 +102,8 @@ int
 di_gram_open(const void *blob, size_t blob_bytes, di_gram_t **gram,
              di_err_t *err)
 {
-    di_gram_t *g;
+    static _Atomic uint64_t serials;    /* grammars opened in this process   */
+    di_gram_t              *g;
 
     if (blob_bytes < sizeof(g->head) || blob_bytes > UINT32_MAX)
         return di_err_set(err, DI_EFORMAT, 0, "grammar blob: bad size");
@@ -112,6 +113,10 @@ di_gram_open(const void *blob, size_t blob_bytes, di_gram_t **gram,
     memcpy(g->data, blob, blob_bytes);
     memcpy(&g->head, g->data, sizeof(g->head));
     g->bytes = blob_bytes;
+    g->bound = 0;
+    g->bound_rules = g->after_plain = NULL;
+    g->serial = 1 + atomic_fetch_add_explicit(&serials, 1,
+                                              memory_order_relaxed);
     atomic_init(&g->refs, 1);
 
     if (g->head.magic != DI_GRAM_MAGIC
@@ -121,6 +126,9 @@ di_gram_open(const void *blob, size_t blob_bytes, di_gram_t **gram,
         free(g);
         return di_err_set(err, DI_EFORMAT, 0, "grammar blob: malformed");
     }
+    g->root_called = false;
+    for (uint32_t i = 0; i < g->head.n_calls; i++)
+        g->root_called |= g->calls[i].rule == g->head.root;
     *gram = g;
     return DI_OK;
 }
@@ -137,12 +145,19 @@ di_gram_unref(di_gram_t *gram)
 {
     if (gram != NULL
         && atomic_fetch_sub_explicit(&gram->refs, 1,
-                                     memory_order_acq_rel) == 1)
+                                     memory_order_acq_rel) == 1) {
+        free(gram->bound_rules);
+        free(gram->after_plain);
         free(gram);
+    }
 }
 
 size_t
 di_gram_memory(const di_gram_t *gram)
 {
-    return sizeof(*gram) + gram->bytes;
+    return sizeof(*gram) + gram->bytes
+           + (gram->bound_rules != NULL
+              ? gram->head.n_rules * sizeof(uint32_t) : 0)
+           + (gram->after_plain != NULL
+              ? gram->head.n_states * sizeof(uint32_t) : 0);
 }

@@ -13,6 +13,15 @@
 struct di_gram_s {
     _Atomic uint32_t        refs;
     size_t                  bytes;      /* of the blob                       */
+    uint64_t                serial;     /* no other grammar has it           */
+    bool                    root_called;        /* a rule calls the root     */
+    uint32_t               *after_plain;        /* [n_states] of an index's
+                                           use (part.c); owned               */
+    uint64_t                bound;      /* to an index and what it knows now;
+                                           0: never                          */
+    uint32_t               *bound_rules;        /* [n_rules] the index's
+                                           numbers of the rules; NONE: not
+                                           asked for yet; owned              */
     di_gram_blob_t          head;
     const di_gram_brule_t  *rules;      /* these point into data             */
     const di_gram_bstate_t *states;

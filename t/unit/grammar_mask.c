@@ -1,0 +1,240 @@
+/*
+ * grammar_mask.c - masks against the matcher, token by token.
+ *
+ * A vocabulary of single bytes and of words cut from texts of the grammars
+ * (t/data/grammar/cases.jsonl), so that many tokens cross the border of a
+ * string, a number or an object.  Walks take a random allowed token each; at
+ * every step a token must be allowed exactly if a copy of the matcher takes
+ * it, and the end ids exactly if the text may end.  A text that is over must
+ * hold its grammar when it is matched at once.  One index serves all
+ * grammars, so that what it remembers of one is used by another; another
+ * one may remember next to nothing.
+ */
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "check.h"
+#include "grammar_make.h"
+#include "tiny_vocab.h"
+
+#define WORDS_MAX  1500
+#define STEPS_MAX  60
+
+static di_str_t words[WORDS_MAX];
+static size_t n_words;
+
+static void
+add_word(const char *s, size_t len)
+{
+    if (n_words == WORDS_MAX || len < 2)
+        return;
+    for (size_t i = 0; i < n_words; i++) {
+        if (words[i].len == len && memcmp(words[i].data, s, len) == 0)
+            return;
+    }
+    words[n_words].data = memcpy(malloc(len), s, len);
+    words[n_words++].len = len;
+}
+
+static void
+cut_words(const json_t *texts)
+{
+    const json_t *v;
+    size_t        i;
+
+    json_array_foreach(texts, i, v) {
+        const char *s = json_string_value(v);
+        size_t      len = json_string_length(v);
+
+        for (int k = 0; k < 6 && len > 2; k++) {
+            size_t from = (size_t) rand() % (len - 1);
+            size_t n = 2 + (size_t) rand() % 8;
+
+            add_word(s + from, n < len - from ? n : len - from);
+        }
+    }
+}
+
+static bool
+allowed(const uint64_t *mask, int32_t id)
+{
+    return (mask[id / 64] >> id % 64 & 1) != 0;
+}
+
+static bool
+takes(const di_vocab_t *v, const di_gram_match_t *m, int32_t id)
+{
+    di_gram_match_t *copy;
+    size_t           len;
+    const char      *s = di_vocab_bytes(v, id, &len);
+    bool             ok;
+
+    if (di_vocab_is_end(v, id))
+        return di_gram_is_complete(m);
+    if (s == NULL || len == 0 || di_vocab_is_special(v, id))
+        return false;
+    CHECK_EQ_INT(di_gram_fork(m, &copy), DI_OK);
+    ok = di_gram_accept(copy, s, len) == DI_OK;
+    di_gram_match_close(copy);
+    return ok;
+}
+
+/* Compare, and draw an allowed token; -1: a fault, or none. */
+static int32_t
+check_mask(const di_vocab_t *v, const di_gram_match_t *m,
+           const uint64_t *mask)
+{
+    int32_t  chosen = -1;
+    uint32_t n = 0, wrong = 0;
+
+    for (int32_t id = 0; id < (int32_t) di_vocab_size(v); id++) {
+        size_t      len;
+        const char *s = di_vocab_bytes(v, id, &len);
+        bool        ok = allowed(mask, id);
+
+        if (ok != takes(v, m, id) && wrong++ == 0)
+            printf("token %d (%.*s) is %s\n", (int) id, (int) len, s,
+                   ok ? "allowed" : "not allowed");
+        if (ok && (uint32_t) rand() % ++n == 0)
+            chosen = id;
+    }
+    CHECK_EQ_INT(wrong, 0);
+    CHECK(n > 0);
+    return wrong == 0 ? chosen : -1;
+}
+
+static void
+walk(const di_vocab_t *v, di_gram_index_t *x, di_gram_t *g, uint64_t *mask)
+{
+    di_gram_match_t *m, *again;
+    char             text[STEPS_MAX * 64];
+    size_t           n = 0, len;
+    int32_t          id;
+
+    CHECK_EQ_INT(di_gram_match_open(g, 2, &m), DI_OK);
+    for (int step = 0; step < STEPS_MAX; step++) {
+        CHECK_EQ_INT(di_gram_fill_mask(x, m, mask), DI_OK);
+        id = check_mask(v, m, mask);
+        if (id < 0)
+            break;
+        if (di_vocab_is_end(v, id)) {
+            CHECK_EQ_INT(di_gram_match_open(g, 0, &again), DI_OK);
+            CHECK_EQ_INT(di_gram_accept(again, text, n), DI_OK);
+            CHECK(di_gram_is_complete(again));
+            di_gram_match_close(again);
+            break;
+        }
+        const char *s = di_vocab_bytes(v, id, &len);
+
+        CHECK_EQ_INT(di_gram_accept(m, s, len), DI_OK);
+        memcpy(text + n, s, len);
+        n += len;
+        if (rand() % 8 == 0) {
+            CHECK_EQ_INT(di_gram_rollback(m, 1), DI_OK);
+            n -= len;
+        }
+    }
+    di_gram_match_close(m);
+}
+
+/* A grammar that a text can only leave by one token at the end. */
+static void
+test_end(const di_vocab_t *v, di_gram_index_t *x, uint64_t *mask)
+{
+    const di_gram_opts_t opts = { .flexible = false };
+    di_gram_err_t        err;
+    di_gram_t           *g = grammar_make(DI_GRAM_REGEX, "ab?", 3, &opts,
+                                          &err);
+    di_gram_match_t     *m;
+
+    CHECK_EQ_INT(di_gram_match_open(g, 0, &m), DI_OK);
+    CHECK_EQ_INT(di_gram_fill_mask(x, m, mask), DI_OK);
+    CHECK(allowed(mask, 'a') && !allowed(mask, 'b'));
+    CHECK(!allowed(mask, TINY_EOS) && !allowed(mask, TINY_PAD));
+    CHECK_EQ_INT(di_gram_accept(m, "a", 1), DI_OK);
+    CHECK_EQ_INT(di_gram_fill_mask(x, m, mask), DI_OK);
+    CHECK(allowed(mask, 'b') && allowed(mask, TINY_EOS));
+    CHECK(allowed(mask, TINY_END) && !allowed(mask, TINY_PAD));
+    CHECK(di_vocab_size(v) > TINY_WORDS);
+    di_gram_match_close(m);
+    di_gram_unref(g);
+}
+
+/* A thousand arrays open: the mask keeps the matcher's limit. */
+static void
+test_depth(const di_vocab_t *v, di_gram_index_t *x, uint64_t *mask)
+{
+    const di_gram_opts_t opts = { .flexible = false };
+    static const char    s[] = "{\"type\":\"array\"}";
+    di_gram_err_t        err;
+    di_gram_t           *g = grammar_make(DI_GRAM_SCHEMA, s, strlen(s), &opts,
+                                          &err);
+    di_gram_match_t     *m;
+
+    CHECK_EQ_INT(di_gram_match_open(g, 0, &m), DI_OK);
+    for (int n = 0; di_gram_accept(m, "[", 1) == DI_OK; n++) {
+        if (n % 100 == 0 || n > 500) {
+            CHECK_EQ_INT(di_gram_fill_mask(x, m, mask), DI_OK);
+            CHECK_EQ_INT(allowed(mask, '['), takes(v, m, '['));
+        }
+    }
+    CHECK_EQ_INT(di_gram_fill_mask(x, m, mask), DI_OK);
+    CHECK(!allowed(mask, '[') && allowed(mask, ']'));
+    di_gram_match_close(m);
+    di_gram_unref(g);
+}
+
+int
+main(void)
+{
+    unsigned               seed = (unsigned) time(NULL);
+    FILE                  *f = fopen("t/data/grammar/cases.jsonl", "r");
+    char                  *line = NULL;
+    size_t                 cap = 0, n_lines = 0;
+    json_t                *lines[500];
+    di_gram_index_t       *x, *small;
+    di_gram_index_stats_t  stats;
+    di_gram_err_t          err;
+    uint64_t              *mask;
+    di_vocab_t            *v;
+
+    printf("seed %u\n", seed);
+    srand(seed);
+    CHECK(f != NULL);
+    while (f != NULL && n_lines < 500 && getline(&line, &cap, f) > 0) {
+        lines[n_lines] = json_loads(line, 0, NULL);
+        cut_words(json_object_get(lines[n_lines], "yes"));
+        cut_words(json_object_get(lines[n_lines++], "no"));
+    }
+    v = tiny_vocab(words, n_words);
+    CHECK_EQ_INT(di_gram_index_open(v, 0, &x), DI_OK);
+    CHECK_EQ_INT(di_gram_index_open(v, 100000, &small), DI_OK);
+    mask = malloc(di_gram_mask_words(x) * sizeof(*mask));
+
+    for (size_t i = 0; i < n_lines; i++) {
+        di_gram_t *g = grammar_of(lines[i], &err);
+
+        for (int k = 0; g != NULL && k < 3; k++)
+            walk(v, k == 2 ? small : x, g, mask);
+        di_gram_unref(g);
+        json_decref(lines[i]);
+    }
+    test_end(v, x, mask);
+    test_depth(v, x, mask);
+    di_gram_index_stats(x, &stats);
+    CHECK(stats.found > stats.computed && stats.forgotten == 0);
+    di_gram_index_stats(small, &stats);
+    CHECK(stats.forgotten > 0);
+
+    free(mask);
+    di_gram_index_close(x);
+    di_gram_index_close(small);
+    di_vocab_close(v);
+    for (size_t i = 0; i < n_words; i++)
+        free((char *) words[i].data);
+    free(line);
+    if (f != NULL)
+        fclose(f);
+    return check_done("grammar_mask");
+}

@@ -1,0 +1,375 @@
+/*
+ * index.c - a vocabulary's trie, and the memory of what masks were made of.
+ *
+ * A plain token is whole characters that may stand in a JSON string as they
+ * are.  Most tokens are, so the masks of plain tokens by their number of
+ * characters are made beforehand: a state that reads any plain character
+ * and goes on alike takes them at once (part.c).
+ */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "index.h"
+
+#define CACHE_DEFAULT  ((size_t) 64 << 20)
+#define HEAP_BYTES     ((size_t) 256 << 10)
+
+struct di_gram_heap_s {
+    di_gram_heap_t *next;
+    size_t          used, size;         /* bytes                             */
+    _Alignas(16) uint8_t data[];
+};
+
+typedef struct {
+    const uint8_t *s;
+    uint32_t       len;
+    int32_t        id;
+} token_t;
+
+/* ---------------------------------------------------------------- trie -- */
+
+static int
+by_bytes(const void *a, const void *b)
+{
+    const token_t *x = a, *y = b;
+    uint32_t       len = x->len < y->len ? x->len : y->len;
+    int            order = memcmp(x->s, y->s, len);
+
+    if (order != 0)
+        return order;
+    if (x->len != y->len)
+        return x->len < y->len ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* Bytes of the character at s that is well-formed UTF-8; 0: it is not. */
+static uint32_t
+utf8_len(const uint8_t *s, uint32_t left)
+{
+    uint32_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2
+                 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
+
+    if (n == 0 || n > left)
+        return 0;
+    for (uint32_t i = 1; i < n; i++) {
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    }
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f)
+        || (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
+        return 0;
+    return n;
+}
+
+/* Characters of a plain token; 0: it is not plain. */
+static uint32_t
+plain_chars(const token_t *t)
+{
+    uint32_t n = 0, len;
+
+    for (uint32_t i = 0; i < t->len; i += len, n++) {
+        len = utf8_len(t->s + i, t->len - i);
+        if (len == 0 || t->s[i] < 0x20 || t->s[i] == '"' || t->s[i] == '\\')
+            return 0;
+    }
+    return n;
+}
+
+static uint32_t
+shared(const token_t *a, const token_t *b)
+{
+    uint32_t n = 0;
+
+    while (n < a->len && n < b->len && a->s[n] == b->s[n])
+        n++;
+    return n;
+}
+
+static void
+make_kinds(uint8_t *kinds)
+{
+    uint8_t next = 3;
+
+    for (unsigned b = 0; b < 256; b++) {
+        if (b >= 'a' && b <= 'z')
+            kinds[b] = 0;
+        else if (b >= 'A' && b <= 'Z')
+            kinds[b] = 1;
+        else if (b >= '0' && b <= '9')
+            kinds[b] = 2;
+        else if ((b >= 0x20 && b < 0x7f) || b == '\n' || b == '\t')
+            kinds[b] = next++;
+        else if (b < 0x80)
+            kinds[b] = 39;
+        else
+            kinds[b] = b < 0xc0 ? DI_GRAM_CONTINUATION
+                       : b < 0xc2 || b > 0xf4 ? 41
+                       : b < 0xe0 ? 42 : b < 0xf0 ? 43 : 44;
+    }
+}
+
+/* Tokens in order become nodes behind those there are; path[d] is the open
+ * node of depth d.  The root's number. */
+static uint32_t
+make_nodes(di_gram_index_t *x, const token_t *tokens, uint32_t n)
+{
+    uint32_t path[DI_GRAM_TOKEN_MAX + 1], depth = 0, root = x->n_nodes;
+
+    path[0] = x->n_nodes++;
+    x->trie[root] = (di_gram_tnode_t) { .rank = x->n_ids };
+    for (uint32_t i = 0; i < n; i++) {
+        const token_t *t = &tokens[i];
+        uint32_t       keep = i == 0 ? 0 : shared(&tokens[i - 1], t);
+
+        for (; depth > keep; depth--)
+            x->trie[path[depth]].skip = x->n_nodes;
+        while (depth < t->len) {
+            di_gram_tnode_t *node = &x->trie[x->n_nodes];
+
+            *node = (di_gram_tnode_t) {
+                .byte = t->s[depth], .rank = x->n_ids,
+            };
+            x->trie[path[depth]].heads |= UINT64_C(1)
+                                          << x->kinds[node->byte];
+            path[++depth] = x->n_nodes++;
+            node->depth = (uint8_t) depth;
+        }
+        x->ids[x->n_ids++] = t->id;
+    }
+    for (; depth > 0; depth--)
+        x->trie[path[depth]].skip = x->n_nodes;
+    x->trie[root].skip = x->n_nodes;
+    x->trie[x->n_nodes].rank = x->n_ids;
+    return root;
+}
+
+/* What is below, from the last node to the first. */
+static void
+sum_up(di_gram_index_t *x, const uint8_t *chars)
+{
+    for (uint32_t i = x->n_nodes; i-- > 0; ) {
+        di_gram_tnode_t *node = &x->trie[i];
+
+        node->plain = true;
+        for (uint32_t r = node->rank; r < x->trie[i + 1].rank; r++) {
+            node->plain = node->plain && chars[x->ids[r]] > 0;
+            node->chars = chars[x->ids[r]];
+        }
+        node->kinds = node->heads;
+        for (uint32_t k = i + 1; k < node->skip; k = x->trie[k].skip) {
+            node->plain = node->plain && x->trie[k].plain;
+            node->kinds |= x->trie[k].kinds;
+            if (x->trie[k].chars > node->chars)
+                node->chars = x->trie[k].chars;
+        }
+    }
+}
+
+static void
+make_plain_masks(di_gram_index_t *x, const uint8_t *chars)
+{
+    for (uint32_t id = 0; id < x->size; id++) {
+        if (chars[id] == 0)
+            continue;
+        if (chars[id] > x->plain_chars)
+            x->plain_chars = chars[id];
+        for (uint32_t k = chars[id] < DI_GRAM_PLAIN_MAX ? chars[id]
+                          : DI_GRAM_PLAIN_MAX; k <= DI_GRAM_PLAIN_MAX; k++) {
+            if (k == DI_GRAM_PLAIN_MAX || chars[id] <= k)
+                x->plain[(size_t) k * x->words + id / 64]
+                    |= UINT64_C(1) << id % 64;
+        }
+    }
+}
+
+/* The tokens that can be in a mask, sorted; the sum of their lengths. */
+static uint32_t
+take_tokens(di_gram_index_t *x, const di_vocab_t *vocab, token_t *tokens,
+            uint8_t *chars, size_t *bytes)
+{
+    uint32_t n = 0;
+    size_t   len;
+
+    *bytes = 0;
+    for (uint32_t id = 0; id < x->size; id++) {
+        const char *s = di_vocab_bytes(vocab, (int32_t) id, &len);
+
+        if (s == NULL || len == 0 || len > DI_GRAM_TOKEN_MAX
+            || di_vocab_is_special(vocab, (int32_t) id))
+            continue;
+        tokens[n] = (token_t) {
+            (const uint8_t *) s, (uint32_t) len, (int32_t) id,
+        };
+        chars[id] = (uint8_t) plain_chars(&tokens[n]);
+        *bytes += len;
+        n++;
+    }
+    qsort(tokens, n, sizeof(*tokens), by_bytes);
+    return n;
+}
+
+static int
+build_trie(di_gram_index_t *x, const di_vocab_t *vocab)
+{
+    token_t *tokens = calloc(x->size + 1, sizeof(*tokens));
+    uint8_t *chars = calloc(x->size + 1, 1);
+    size_t   bytes;
+    uint32_t n, n_rest = 0;
+    int      rc = DI_ENOMEM;
+    void    *p;
+
+    x->ids = malloc((2 * (size_t) x->size + 1) * sizeof(*x->ids));
+    x->found = malloc((x->size + 1) * sizeof(*x->found));
+    x->plain = calloc((size_t) (DI_GRAM_PLAIN_MAX + 1) * x->words,
+                      sizeof(*x->plain));
+    if (tokens == NULL || chars == NULL || x->ids == NULL
+        || x->found == NULL || x->plain == NULL)
+        goto done;
+    n = take_tokens(x, vocab, tokens, chars, &bytes);
+    if (bytes > UINT32_MAX / 4)
+        goto done;
+    x->trie = malloc((2 * bytes + 3) * sizeof(*x->trie));
+    if (x->trie == NULL)
+        goto done;
+    (void) make_nodes(x, tokens, n);
+    for (uint32_t i = 0; i < n; i++) {
+        if (chars[tokens[i].id] == 0)
+            tokens[n_rest++] = tokens[i];
+    }
+    x->rest = make_nodes(x, tokens, n_rest);
+    p = realloc(x->trie, (x->n_nodes + 1) * sizeof(*x->trie));
+    x->trie = p != NULL ? p : x->trie;
+    sum_up(x, chars);
+    make_plain_masks(x, chars);
+    rc = DI_OK;
+done:
+    free(tokens);
+    free(chars);
+    return rc;
+}
+
+/* --------------------------------------------------------------- cache -- */
+
+void *
+di_gram_index_alloc(di_gram_index_t *x, size_t n, size_t size)
+{
+    size_t          bytes = (n * size + 15) & ~(size_t) 15;
+    di_gram_heap_t *h = x->heap;
+    void           *p;
+
+    if (h == NULL || h->size - h->used < bytes) {
+        size_t room = bytes > HEAP_BYTES ? bytes : HEAP_BYTES;
+
+        h = malloc(sizeof(*h) + room);
+        if (h == NULL) {
+            x->no_memory = true;
+            return NULL;
+        }
+        *h = (di_gram_heap_t) { .next = x->heap, .size = room };
+        x->heap = h;
+        x->cache_bytes += sizeof(*h) + room;
+    }
+    p = h->data + h->used;
+    h->used += bytes;
+    return p;
+}
+
+void
+di_gram_index_forget(di_gram_index_t *x)
+{
+    static _Atomic uint64_t epochs;     /* of all indexes: none is like
+                                           another's                         */
+    di_gram_heap_t *h, *next;
+
+    for (h = x->heap; h != NULL; h = next) {
+        next = h->next;
+        free(h);
+    }
+    x->heap = NULL;
+    x->cache_bytes = 0;
+    x->n_parts = x->n_known = 0;
+    x->n_sets = 1;                      /* the root                          */
+    x->no_memory = false;
+    x->epoch = 1 + atomic_fetch_add_explicit(&epochs, 1,
+                                             memory_order_relaxed);
+    memset(x->part_table, 0,
+           ((size_t) x->part_mask + 1) * sizeof(*x->part_table));
+    memset(x->set_table, 0xff, DI_GRAM_SET_BUCKETS * sizeof(*x->set_table));
+}
+
+int
+di_gram_index_open(const di_vocab_t *vocab, size_t cache_bytes,
+                   di_gram_index_t **index)
+{
+    static const uint32_t root = 0;
+    di_gram_index_t      *x = calloc(1, sizeof(*x));
+    const int32_t        *ends;
+
+    if (x == NULL)
+        return DI_ENOMEM;
+    x->size = di_vocab_size(vocab);
+    x->words = (x->size + 63) / 64;
+    make_kinds(x->kinds);
+    x->n_ends = di_vocab_end_ids(vocab, &ends);
+    if (x->n_ends > sizeof(x->ends) / sizeof(x->ends[0]))
+        x->n_ends = sizeof(x->ends) / sizeof(x->ends[0]);
+    memcpy(x->ends, ends, x->n_ends * sizeof(*ends));
+    x->cache_max = cache_bytes != 0 ? cache_bytes : CACHE_DEFAULT;
+    x->part_mask = 1023;
+    x->part_table = malloc(((size_t) x->part_mask + 1)
+                           * sizeof(*x->part_table));
+    x->set_table = malloc(DI_GRAM_SET_BUCKETS * sizeof(*x->set_table));
+    x->sets_cap = 64;
+    x->sets = malloc(x->sets_cap * sizeof(*x->sets));
+    x->rows = di_gram_rows_new();
+    if (x->part_table == NULL || x->set_table == NULL || x->sets == NULL
+        || x->rows == NULL || build_trie(x, vocab) != DI_OK) {
+        di_gram_index_close(x);
+        return DI_ENOMEM;
+    }
+    x->sets[0] = (di_gram_nodes_t) { &root, 1, DI_GRAM_DEAD };
+    di_gram_index_forget(x);
+    *index = x;
+    return DI_OK;
+}
+
+void
+di_gram_index_close(di_gram_index_t *x)
+{
+    if (x == NULL)
+        return;
+    if (x->part_table != NULL && x->set_table != NULL)
+        di_gram_index_forget(x);
+    free(x->part_table);
+    free(x->set_table);
+    free(x->parts);
+    free(x->sets);
+    free(x->known);
+    free(x->left);
+    free(x->rows);
+    free(x->trie);
+    free(x->ids);
+    free(x->found);
+    free(x->plain);
+    free(x);
+}
+
+size_t
+di_gram_mask_words(const di_gram_index_t *index)
+{
+    return index->words;
+}
+
+void
+di_gram_index_stats(const di_gram_index_t *x, di_gram_index_stats_t *stats)
+{
+    *stats = x->stats;
+    stats->index_bytes = sizeof(*x) + x->n_nodes * sizeof(*x->trie)
+        + (size_t) (DI_GRAM_PLAIN_MAX + 1) * x->words * sizeof(*x->plain)
+        + (x->n_ids + (size_t) x->size) * sizeof(int32_t);
+    stats->cache_bytes = x->cache_bytes + x->parts_cap * sizeof(*x->parts)
+        + x->sets_cap * sizeof(*x->sets) + x->known_cap * sizeof(*x->known)
+        + ((size_t) x->part_mask + 1 + DI_GRAM_SET_BUCKETS)
+          * sizeof(uint32_t);
+}
