@@ -42,4 +42,7 @@ void di_tokenize_write(di_sbuf_t *b, const di_vocab_t *vocab,
 void di_detokenize_write(di_sbuf_t *b, const di_vocab_t *vocab,
                          const int32_t *ids, size_t n);
 
+/* {"input_tokens":N}, Anthropic's answer of count_tokens. */
+void di_count_tokens_write(di_sbuf_t *b, uint64_t n);
+
 #endif

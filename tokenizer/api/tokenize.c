@@ -340,3 +340,11 @@ di_detokenize_write(di_sbuf_t *b, const di_vocab_t *vocab, const int32_t *ids,
     b->failed |= text.failed;
     di_sbuf_free(&text);
 }
+
+void
+di_count_tokens_write(di_sbuf_t *b, uint64_t n)
+{
+    di_sbuf_lit(b, "{\"input_tokens\":");
+    di_json_add_u64(b, n);
+    di_sbuf_lit(b, "}");
+}
