@@ -32,9 +32,12 @@
 #include <ngx_http.h>
 
 #include "engine/ipc/di_ipc.h"
-#include "tokenizer/api/di_chat.h"
+#include "tokenizer/api/di_api.h"
+#include "tokenizer/api/di_tokenize.h"
 #include "tokenizer/dialect/di_dialect.h"
 #include "tokenizer/vocab/di_vocab.h"
+
+#include "ngx_http_deepinfer_redis.h"
 
 
 /* the context of a deepinfer_pool block; the bit is not used by nginx */
@@ -72,14 +75,14 @@ typedef struct ngx_http_deepinfer_prepare_s    ngx_http_deepinfer_prepare_t;
  */
 
 typedef struct {
+    di_api_t                       api;         /* shape of its errors */
     const char                    *id;          /* prefix of answers' ids */
     const char                    *prompt;      /* field that holds it */
 
-    /* fill req, params, model, ignored; then ids, or the answer */
+    /* fill req and what comes from it; then ids, or the answer */
     int                          (*parse)(ngx_http_deepinfer_prepare_t *p,
                                        const char *body);
     int                          (*encode)(ngx_http_deepinfer_prepare_t *p);
-    void                         (*close_req)(void *req);
 
     /* the writer of the answer, ctx->out, adds to ctx->pending */
     int                          (*open)(ngx_http_deepinfer_ctx_t *ctx,
@@ -90,14 +93,20 @@ typedef struct {
     int                          (*tokens)(ngx_http_deepinfer_ctx_t *ctx,
                                        const di_event_t *ev, bool *stopped);
     int                          (*finish)(ngx_http_deepinfer_ctx_t *ctx,
-                                       uint32_t choice,
-                                       di_chat_finish_t reason, bool *done);
+                                       uint32_t choice, ngx_uint_t length,
+                                       bool *done);
     int                          (*end)(ngx_http_deepinfer_ctx_t *ctx);
     uint32_t                     (*completion_tokens)(const void *out);
-    void                         (*close_out)(void *out);
+    const char                  *(*finish_reason)(const void *out);
+    void                         (*close)(void *out);
 
-    void                         (*error_event)(di_sbuf_t *b,
-                                       const di_api_err_t *err);
+    /* NULL where an API has nothing of the kind */
+    int                          (*start)(ngx_http_deepinfer_ctx_t *ctx);
+    int                          (*prompt_logprob)(
+                                       ngx_http_deepinfer_ctx_t *ctx,
+                                       const di_event_t *ev,
+                                       const di_top_logprob_t *top);
+    uint64_t                     (*sequence)(const void *out);
 } ngx_http_deepinfer_gen_t;
 
 
@@ -143,6 +152,7 @@ typedef enum {
     ngx_http_deepinfer_finish_none = 0,
     ngx_http_deepinfer_finish_stop,
     ngx_http_deepinfer_finish_length,
+    ngx_http_deepinfer_finish_tool_calls,
     ngx_http_deepinfer_finish_error,
     ngx_http_deepinfer_finish_abort,
     ngx_http_deepinfer_finishes
@@ -162,6 +172,29 @@ typedef struct {
     size_t                         len;         /* of the pool's name */
     u_char                         name[NGX_HTTP_DEEPINFER_NAME_MAX];
 } ngx_http_deepinfer_stats_t;
+
+
+/* Stored responses in the shared zone, under its lock. */
+
+typedef struct {
+    ngx_rbtree_t                   rbtree;      /* by id */
+    ngx_rbtree_node_t              sentinel;
+    ngx_queue_t                    queue;       /* used last comes first */
+    size_t                         size;        /* of all, in bytes */
+} ngx_http_deepinfer_kept_t;
+
+
+/* A look-up in the store; its owner keeps it until it is answered. */
+
+typedef struct ngx_http_deepinfer_fetch_s  ngx_http_deepinfer_fetch_t;
+
+struct ngx_http_deepinfer_fetch_s {
+    void                         (*handler)(ngx_http_deepinfer_fetch_t *fetch);
+    void                          *data;        /* the owner */
+    ngx_http_deepinfer_redis_op_t *op;          /* under way; NULL: none */
+    ngx_int_t                      rc;
+    di_sbuf_t                      record;      /* what was found */
+};
 
 
 /* One entry of the table that turns an engine's request id into a request. */
@@ -241,6 +274,8 @@ struct ngx_http_deepinfer_pool_s {
 
     di_vocab_t                    *vocab;
     di_dialect_t                  *dialect;
+    di_model_name_t               *models;      /* [n_models], for the codec */
+    size_t                         n_models;
     u_char                         fingerprint[DI_IPC_FINGERPRINT];
     time_t                         created;     /* of the model's file */
 
@@ -258,6 +293,10 @@ struct ngx_http_deepinfer_main_conf_s {
     ngx_shm_zone_t                *zone;
     ngx_http_deepinfer_stats_t    *stats;       /* of no pool, in the zone;
                                                    NULL: there is none */
+    ngx_http_deepinfer_kept_t     *kept;        /* in the zone */
+    ngx_http_deepinfer_redis_t    *redis;       /* NULL: store in the zone */
+    size_t                         store_size;  /* of `kept` at most */
+    time_t                         store_ttl;   /* seconds */
     ngx_http_deepinfer_pool_t     *current;     /* while its block is read */
 
     /* the worker's own */
@@ -270,6 +309,7 @@ struct ngx_http_deepinfer_main_conf_s {
 typedef struct {
     ngx_http_deepinfer_pool_t     *pool;        /* deepinfer_pass POOL */
     ngx_http_complex_value_t      *pass;        /* deepinfer_pass $variable */
+    ngx_uint_t                     codec;       /* di_codec_t */
     const ngx_http_deepinfer_api_t *api;
     ngx_msec_t                     ping;        /* 0: off */
     size_t                         buffer_size; /* of a slow client */
@@ -283,6 +323,15 @@ typedef struct {
 } ngx_http_deepinfer_loc_conf_t;
 
 
+/* One prompt of several. */
+
+typedef struct {
+    size_t                         first;       /* in the ids of all */
+    size_t                         n;
+    size_t                         hidden;      /* of them, not the client's */
+} ngx_http_deepinfer_part_t;
+
+
 /*
  * From a body to a prompt.  A thread may work on it: it uses nothing of the
  * request but the bytes of the body, which the request holds meanwhile.
@@ -291,21 +340,35 @@ typedef struct {
 struct ngx_http_deepinfer_prepare_s {
     ngx_http_deepinfer_pool_t     *pool;
     const ngx_http_deepinfer_gen_t *api;
+    di_codec_t                     codec;
     di_tok_t                      *tok;         /* NULL: make one */
     ngx_chain_t                   *bufs;        /* the body, as it was read */
     size_t                         len;         /* of the body */
     u_char                        *gathered;    /* malloc'ed copy, or NULL */
+    uint32_t                       max_model_len; /* 0: no engine tells */
+    char                           id[33];      /* of the answer, random */
 
-    void                          *req;         /* owned, the API's own */
-    const di_chat_params_t        *params;      /* of req */
-    di_str_t                       model;       /* of req; empty: not named */
+    di_req_t                      *req;         /* owned */
+    di_tokenize_t                 *text;        /* owned, of tokenize */
+    const di_req_params_t         *params;      /* of req */
+    di_str_t                       model;       /* as named; empty: not */
     di_str_t                       ignored;     /* of req, unknown fields */
+
     int32_t                       *ids;         /* owned, [n_ids] prompt */
     size_t                         n_ids;
-    uint32_t                       max_model_len; /* 0: no engine tells */
+    size_t                         ids_max;     /* room in ids */
+    ngx_http_deepinfer_part_t     *parts;       /* owned, [n_parts] */
+    size_t                         n_parts;     /* 0: ids are one prompt */
+
+    di_sbuf_t                      previous;    /* owned, id of the response
+                                                   that it goes on from */
+    di_sbuf_t                      record;      /* owned, that response */
+    di_sbuf_t                      history;     /* owned, its conversation */
+    di_sbuf_t                      items;       /* owned, input to be stored */
     di_sbuf_t                      answer;      /* owned, of an API that asks
                                                    no engine */
     di_api_err_t                   err;         /* status 0: none */
+    unsigned                       store:1;     /* the answer */
 };
 
 
@@ -322,7 +385,9 @@ struct ngx_http_deepinfer_ctx_s {
     uint64_t                       id;          /* slot and generation */
 
     ngx_http_deepinfer_prepare_t   prepare;
+    ngx_http_deepinfer_fetch_t     fetch;       /* of the earlier response */
     di_gen_request_t               gen;
+    ngx_uint_t                     part;        /* prompt that is running */
     void                          *out;         /* owned, the API's own */
     uint64_t                       finished[DI_GEN_N_MAX / 64];
 
@@ -346,10 +411,12 @@ struct ngx_http_deepinfer_ctx_s {
     unsigned                       queued:1;    /* `queue` is in a list */
     unsigned                       is_dirty:1;  /* `dirty` is in a list */
     unsigned                       started:1;   /* admitted by the engine */
+    unsigned                       begun:1;     /* the writer knows of it */
     unsigned                       content:1;   /* events made output */
     unsigned                       over:1;      /* the engine has ended it */
     unsigned                       done:1;      /* the last output is made */
     unsigned                       moved:1;     /* try another engine */
+    unsigned                       next:1;      /* go on with the next part */
     unsigned                       blocked:1;   /* the client is slow */
     unsigned                       paused:1;    /* the engine was told so */
     unsigned                       finalized:1; /* we ended the request */
@@ -421,24 +488,33 @@ void ngx_http_deepinfer_exiting(ngx_http_deepinfer_main_conf_t *mcf);
 
 void ngx_http_deepinfer_prepare(ngx_http_deepinfer_prepare_t *p);
 void ngx_http_deepinfer_prepare_free(ngx_http_deepinfer_prepare_t *p);
+int ngx_http_deepinfer_prepare_parse(ngx_http_deepinfer_prepare_t *p,
+    const char *body);
 int ngx_http_deepinfer_prepare_conv(ngx_http_deepinfer_prepare_t *p,
     const di_conv_t *conv);
 int ngx_http_deepinfer_prepare_text(ngx_http_deepinfer_prepare_t *p,
     di_str_t text, ngx_uint_t bos);
+int ngx_http_deepinfer_prepare_ids(ngx_http_deepinfer_prepare_t *p,
+    const int32_t *ids, size_t n);
 int ngx_http_deepinfer_prepare_no_memory(ngx_http_deepinfer_prepare_t *p);
 ngx_int_t ngx_http_deepinfer_prepare_gen(ngx_http_deepinfer_ctx_t *ctx);
+void ngx_http_deepinfer_prepare_part(ngx_http_deepinfer_ctx_t *ctx);
 
-/* ngx_http_deepinfer_chat.c */
+/* ngx_http_deepinfer_conv.c */
 
 extern const ngx_http_deepinfer_gen_t  ngx_http_deepinfer_chat;
+extern const ngx_http_deepinfer_gen_t  ngx_http_deepinfer_responses;
+extern const ngx_http_deepinfer_gen_t  ngx_http_deepinfer_messages;
 
-int ngx_http_deepinfer_chat_read(ngx_http_deepinfer_prepare_t *p,
-    const char *body, di_chat_req_t **req);
+/* ngx_http_deepinfer_completions.c */
+
+extern const ngx_http_deepinfer_gen_t  ngx_http_deepinfer_completions;
 
 /* ngx_http_deepinfer_tokenize.c */
 
 extern const ngx_http_deepinfer_gen_t  ngx_http_deepinfer_tokenize;
 extern const ngx_http_deepinfer_gen_t  ngx_http_deepinfer_detokenize;
+extern const ngx_http_deepinfer_gen_t  ngx_http_deepinfer_count_tokens;
 
 /* ngx_http_deepinfer_request.c */
 
@@ -465,14 +541,34 @@ ngx_int_t ngx_http_deepinfer_send_json(ngx_http_request_t *r,
     ngx_uint_t status, di_sbuf_t *body);
 ngx_int_t ngx_http_deepinfer_send_error(ngx_http_request_t *r,
     const di_api_err_t *err, ngx_uint_t retry_after);
+ngx_uint_t ngx_http_deepinfer_is_anthropic(ngx_http_request_t *r);
 ngx_int_t ngx_http_deepinfer_send_not_allowed(ngx_http_request_t *r,
     const char *allow);
 
 /* ngx_http_deepinfer_api.c */
 
 ngx_int_t ngx_http_deepinfer_models_handler(ngx_http_request_t *r);
+ngx_uint_t ngx_http_deepinfer_path_after(ngx_http_request_t *r,
+    const char *name, ngx_str_t *path);
 ngx_int_t ngx_http_deepinfer_health_handler(ngx_http_request_t *r);
 ngx_int_t ngx_http_deepinfer_error_handler(ngx_http_request_t *r);
+
+/* ngx_http_deepinfer_responses.c */
+
+ngx_int_t ngx_http_deepinfer_responses_handler(ngx_http_request_t *r);
+
+/* ngx_http_deepinfer_store.c */
+
+char *ngx_http_deepinfer_store(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+void ngx_http_deepinfer_store_put(ngx_http_deepinfer_main_conf_t *mcf,
+    ngx_str_t *id, di_sbuf_t *record);
+ngx_int_t ngx_http_deepinfer_store_get(ngx_http_deepinfer_main_conf_t *mcf,
+    ngx_str_t *id, ngx_http_deepinfer_fetch_t *fetch);
+ngx_int_t ngx_http_deepinfer_store_delete(ngx_http_deepinfer_main_conf_t *mcf,
+    ngx_str_t *id, ngx_http_deepinfer_fetch_t *fetch);
+void ngx_http_deepinfer_store_forget(ngx_http_deepinfer_fetch_t *fetch);
+void ngx_http_deepinfer_kept_init(ngx_http_deepinfer_kept_t *kept);
 
 /* ngx_http_deepinfer_metrics.c */
 

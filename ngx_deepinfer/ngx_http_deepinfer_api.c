@@ -7,15 +7,15 @@
 
 #include "ngx_http_deepinfer.h"
 
+#include "tokenizer/api/di_models.h"
+
 
 static ngx_uint_t ngx_http_deepinfer_get_refused(ngx_http_request_t *r,
     ngx_int_t *rc);
 static ngx_int_t ngx_http_deepinfer_location_pools(ngx_http_request_t *r,
     ngx_http_deepinfer_pool_t **own, ngx_http_deepinfer_pool_t ***pools,
     ngx_uint_t *n);
-static ngx_uint_t ngx_http_deepinfer_model_id(ngx_http_request_t *r,
-    ngx_str_t *id);
-static void ngx_http_deepinfer_models_list(di_sbuf_t *body,
+static void ngx_http_deepinfer_models_list(di_sbuf_t *body, di_api_t api,
     ngx_http_deepinfer_pool_t **pools, ngx_uint_t n);
 static ngx_uint_t ngx_http_deepinfer_health_pool(di_sbuf_t *body,
     ngx_http_deepinfer_pool_t *pool);
@@ -85,8 +85,10 @@ ngx_http_deepinfer_models_handler(ngx_http_request_t *r)
     ngx_int_t                    rc;
     ngx_str_t                    id;
     ngx_uint_t                   i, n;
+    di_api_t                     api;
     di_str_t                     name;
     di_sbuf_t                    body;
+    di_model_t                   model;
     di_api_err_t                 err;
     ngx_http_deepinfer_pool_t   *own, **pools;
 
@@ -96,11 +98,13 @@ ngx_http_deepinfer_models_handler(ngx_http_request_t *r)
 
     ngx_memzero(&body, sizeof(di_sbuf_t));
 
+    api = ngx_http_deepinfer_is_anthropic(r) ? DI_API_MESSAGES : DI_API_CHAT;
+
     if (ngx_http_deepinfer_location_pools(r, &own, &pools, &n) != NGX_OK) {
         n = 0;
     }
 
-    if (ngx_http_deepinfer_model_id(r, &id)) {
+    if (ngx_http_deepinfer_path_after(r, "/models", &id)) {
 
         name.data = (char *) id.data;
         name.len = id.len;
@@ -109,7 +113,9 @@ ngx_http_deepinfer_models_handler(ngx_http_request_t *r)
             if (ngx_http_deepinfer_pool_answers(pools[i], name.data,
                                                 name.len))
             {
-                di_model_write(&body, name, pools[i]->created);
+                model.id = name;
+                model.created = pools[i]->created;
+                di_model_write(&body, api, &model);
                 break;
             }
         }
@@ -124,7 +130,7 @@ ngx_http_deepinfer_models_handler(ngx_http_request_t *r)
         }
 
     } else {
-        ngx_http_deepinfer_models_list(&body, pools, n);
+        ngx_http_deepinfer_models_list(&body, api, pools, n);
     }
 
     rc = ngx_http_deepinfer_send_json(r, NGX_HTTP_OK, &body);
@@ -136,27 +142,29 @@ ngx_http_deepinfer_models_handler(ngx_http_request_t *r)
 
 
 /*
- * What follows "/models/" in the URI, which may have slashes; false if the URI
- * asks for all models.
+ * What follows NAME and a slash in the URI, which may have slashes; false if
+ * the URI ends with NAME.
  */
 
-static ngx_uint_t
-ngx_http_deepinfer_model_id(ngx_http_request_t *r, ngx_str_t *id)
+ngx_uint_t
+ngx_http_deepinfer_path_after(ngx_http_request_t *r, const char *name,
+    ngx_str_t *path)
 {
     u_char  *p, *last;
+    size_t   len;
 
     p = r->uri.data;
     last = r->uri.data + r->uri.len;
+    len = ngx_strlen(name);
 
     do {
-        p = ngx_strlcasestrn(p, last, (u_char *) "/models",
-                             sizeof("/models") - 2);
+        p = ngx_strlcasestrn(p, last, (u_char *) name, len - 1);
 
         if (p == NULL) {
             return 0;
         }
 
-        p += sizeof("/models") - 1;
+        p += len;
 
         if (p == last) {
             return 0;
@@ -164,55 +172,45 @@ ngx_http_deepinfer_model_id(ngx_http_request_t *r, ngx_str_t *id)
 
     } while (*p != '/');
 
-    id->data = p + 1;
-    id->len = last - id->data;
+    path->data = p + 1;
+    path->len = last - path->data;
 
-    return id->len != 0;
+    return path->len != 0;
 }
 
 
 /* Every name that requests may use: pools and their aliases. */
 
 static void
-ngx_http_deepinfer_models_list(di_sbuf_t *body,
+ngx_http_deepinfer_models_list(di_sbuf_t *body, di_api_t api,
     ngx_http_deepinfer_pool_t **pools, ngx_uint_t n)
 {
-    ngx_uint_t    i, j, k, total;
-    ngx_str_t    *alias;
-    di_str_t     *ids;
-    time_t        created;
+    ngx_uint_t   i, j, k, total;
+    di_model_t  *models;
 
     total = 0;
 
     for (i = 0; i < n; i++) {
-        total += 1 + pools[i]->aliases.nelts;
+        total += pools[i]->n_models;
     }
 
-    ids = calloc(total + 1, sizeof(di_str_t));
-    if (ids == NULL) {
+    models = calloc(total + 1, sizeof(di_model_t));
+    if (models == NULL) {
         body->failed = true;
         return;
     }
 
     k = 0;
-    created = 0;
 
     for (i = 0; i < n; i++) {
-        ids[k].data = (char *) pools[i]->name.data;
-        ids[k++].len = pools[i]->name.len;
-
-        alias = pools[i]->aliases.elts;
-
-        for (j = 0; j < pools[i]->aliases.nelts; j++) {
-            ids[k].data = (char *) alias[j].data;
-            ids[k++].len = alias[j].len;
+        for (j = 0; j < pools[i]->n_models; j++) {
+            models[k].id = pools[i]->models[j].name;
+            models[k++].created = pools[i]->created;
         }
-
-        created = ngx_max(created, pools[i]->created);
     }
 
-    di_models_write(body, ids, total, created);
-    free(ids);
+    di_models_write(body, api, models, total);
+    free(models);
 }
 
 

@@ -163,8 +163,8 @@ ngx_http_deepinfer_dispatch_one(ngx_http_deepinfer_ctx_t *ctx)
         di_api_err_set(e, 400, "invalid_request_error",
                        "context_length_exceeded",
                        ctx->prepare.api->prompt,
-                       "A prompt of %zu tokens is too long.",
-                       ctx->prepare.n_ids);
+                       "A prompt of %u tokens is too long.",
+                       ctx->gen.n_prompt);
         goto failed;
 
     default:
@@ -258,37 +258,24 @@ ngx_http_deepinfer_queue_delay(ngx_http_deepinfer_choice_t *choice)
 }
 
 
-/* A prompt that leaves no room for one token is refused, with the numbers;
- * max_tokens is cut to what fits. */
+/* How many tokens the answer may have, by the rules of the API. */
 
 static ngx_int_t
 ngx_http_deepinfer_fit(ngx_http_deepinfer_ctx_t *ctx, uint32_t max_model_len)
 {
-    uint32_t          room;
     di_gen_params_t  *params;
 
-    if (ctx->prepare.n_ids >= max_model_len) {
-        di_api_err_set(&ctx->prepare.err, 400, "invalid_request_error",
-                       "context_length_exceeded",
-                       ctx->prepare.api->prompt,
-                       "This model's maximum context length is %u tokens, "
-                       "and the answer needs at least one of them. "
-                       "The prompt has %zu tokens.",
-                       max_model_len, ctx->prepare.n_ids);
+    params = &ctx->gen.params;
+
+    if (di_req_max_tokens(ctx->prepare.req, ctx->gen.n_prompt, max_model_len,
+                          &params->max_tokens, &ctx->prepare.err)
+        != DI_OK)
+    {
         return NGX_ERROR;
     }
 
-    room = max_model_len - (uint32_t) ctx->prepare.n_ids;
-    params = &ctx->gen.params;
-
-    if (params->max_tokens == 0 || params->max_tokens > room) {
-        params->max_tokens = room;
-    }
-
-    if (params->min_tokens > params->max_tokens) {
-        params->min_tokens = params->max_tokens;
-    }
-
+    params->min_tokens = ngx_min(ctx->prepare.params->min_tokens,
+                                 params->max_tokens);
     return NGX_OK;
 }
 

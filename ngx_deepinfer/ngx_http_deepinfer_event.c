@@ -20,7 +20,9 @@ static void ngx_http_deepinfer_tokens(ngx_http_deepinfer_ctx_t *ctx,
 static void ngx_http_deepinfer_finish(ngx_http_deepinfer_ctx_t *ctx,
     const di_event_t *ev);
 static void ngx_http_deepinfer_finish_choice(ngx_http_deepinfer_ctx_t *ctx,
-    uint32_t choice, di_chat_finish_t reason);
+    uint32_t choice, ngx_uint_t length);
+static ngx_http_deepinfer_finish_e ngx_http_deepinfer_finish_of(
+    const char *reason);
 static void ngx_http_deepinfer_reject(ngx_http_deepinfer_ctx_t *ctx,
     const di_event_t *ev);
 
@@ -45,6 +47,7 @@ ngx_http_deepinfer_event(ngx_http_deepinfer_ctx_t *ctx,
         break;
 
     case DI_EV_LOGPROB:
+    case DI_EV_PROMPT_LOGPROB:
         ngx_http_deepinfer_logprob(ctx, ev, top);
         break;
 
@@ -67,26 +70,34 @@ ngx_http_deepinfer_event(ngx_http_deepinfer_ctx_t *ctx,
 }
 
 
-/* Open the writer of the answer, at the first event that needs it. */
+/*
+ * Open the writer of the answer at the first event that needs it, and tell it
+ * of each prompt.
+ */
 
 static ngx_int_t
 ngx_http_deepinfer_begin(ngx_http_deepinfer_ctx_t *ctx)
 {
-    u_char  id[NGX_HTTP_DEEPINFER_ID_MAX], random[16], *p;
+    u_char                           id[NGX_HTTP_DEEPINFER_ID_MAX];
+    const ngx_http_deepinfer_gen_t  *api;
 
-    if (ctx->out) {
+    if (ctx->begun) {
         return NGX_OK;
     }
 
-    if (ngx_http_deepinfer_random(random, sizeof(random)) != NGX_OK) {
-        goto failed;
+    ctx->begun = 1;
+    api = ctx->prepare.api;
+
+    if (ctx->out == NULL) {
+        *ngx_snprintf(id, sizeof(id) - 1, "%s%s", api->id, ctx->prepare.id)
+            = '\0';
+
+        if (api->open(ctx, (char *) id) != DI_OK) {
+            goto failed;
+        }
     }
 
-    p = ngx_cpymem(id, ctx->prepare.api->id, ngx_strlen(ctx->prepare.api->id));
-    *ngx_hex_dump(p, random, sizeof(random)) = '\0';
-
-    if (ctx->prepare.api->open(ctx, (char *) id) != DI_OK) {
-        ctx->out = NULL;
+    if (api->start && api->start(ctx) != DI_OK) {
         goto failed;
     }
 
@@ -103,11 +114,20 @@ static void
 ngx_http_deepinfer_logprob(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev,
     const di_top_logprob_t *top)
 {
+    int                            (*logprob)(ngx_http_deepinfer_ctx_t *ctx,
+                                         const di_event_t *ev,
+                                         const di_top_logprob_t *top);
+    const ngx_http_deepinfer_gen_t  *api;
+
     if (ngx_http_deepinfer_begin(ctx) != NGX_OK) {
         return;
     }
 
-    if (ctx->prepare.api->logprob(ctx, ev, top) != DI_OK) {
+    api = ctx->prepare.api;
+    logprob = (ev->type == DI_EV_LOGPROB) ? api->logprob
+                                          : api->prompt_logprob;
+
+    if (logprob && logprob(ctx, ev, top) != DI_OK) {
         ngx_http_deepinfer_fail_memory(ctx);
     }
 }
@@ -143,7 +163,7 @@ ngx_http_deepinfer_tokens(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev)
                                           ngx_http_deepinfer_op_cancel_choice,
                                           ev->choice);
 
-        ngx_http_deepinfer_finish_choice(ctx, ev->choice, DI_CHAT_STOP);
+        ngx_http_deepinfer_finish_choice(ctx, ev->choice, 0);
     }
 }
 
@@ -162,11 +182,11 @@ ngx_http_deepinfer_finish(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev)
 
     case DI_FINISH_STOP:
     case DI_FINISH_STOP_ID:
-        ngx_http_deepinfer_finish_choice(ctx, ev->choice, DI_CHAT_STOP);
+        ngx_http_deepinfer_finish_choice(ctx, ev->choice, 0);
         break;
 
     case DI_FINISH_LENGTH:
-        ngx_http_deepinfer_finish_choice(ctx, ev->choice, DI_CHAT_LENGTH);
+        ngx_http_deepinfer_finish_choice(ctx, ev->choice, 1);
         break;
 
     case DI_FINISH_CANCEL:
@@ -184,38 +204,59 @@ ngx_http_deepinfer_finish(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev)
 
 static void
 ngx_http_deepinfer_finish_choice(ngx_http_deepinfer_ctx_t *ctx,
-    uint32_t choice, di_chat_finish_t reason)
+    uint32_t choice, ngx_uint_t length)
 {
-    int   rc;
-    bool  done;
+    int                              rc;
+    bool                             done;
+    const ngx_http_deepinfer_gen_t  *api;
 
     if (ngx_http_deepinfer_begin(ctx) != NGX_OK) {
         return;
     }
 
+    api = ctx->prepare.api;
     ctx->finished[choice / 64] |= 1ULL << (choice % 64);
-
-    if (choice == 0) {
-        ctx->finish = (reason == DI_CHAT_LENGTH)
-                      ? ngx_http_deepinfer_finish_length
-                      : ngx_http_deepinfer_finish_stop;
-    }
 
     done = false;
 
-    rc = ctx->prepare.api->finish(ctx, choice, reason, &done);
+    rc = api->finish(ctx, choice, length, &done);
+
+    if (rc == DI_OK && choice == 0 && ctx->part == 0) {
+        ctx->finish = ngx_http_deepinfer_finish_of(
+                                              api->finish_reason(ctx->out));
+    }
 
     if (rc == DI_OK && done) {
         ctx->over = 1;
-        ctx->done = 1;
 
-        rc = ctx->prepare.api->end(ctx);
+        if (ctx->part + 1 < ctx->prepare.n_parts) {
+            ctx->next = 1;
+            return;
+        }
+
+        ctx->done = 1;
+        rc = api->end(ctx);
     }
 
     if (rc != DI_OK) {
         ctx->done = 0;
         ngx_http_deepinfer_fail_memory(ctx);
     }
+}
+
+
+static ngx_http_deepinfer_finish_e
+ngx_http_deepinfer_finish_of(const char *reason)
+{
+    if (ngx_strcmp(reason, "length") == 0) {
+        return ngx_http_deepinfer_finish_length;
+    }
+
+    if (ngx_strcmp(reason, "tool_calls") == 0) {
+        return ngx_http_deepinfer_finish_tool_calls;
+    }
+
+    return ngx_http_deepinfer_finish_stop;
 }
 
 

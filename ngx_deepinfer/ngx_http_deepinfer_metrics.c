@@ -28,9 +28,15 @@
 
 typedef struct {
     uint32_t                       magic;
-    uint32_t                       size;        /* of one pool's counters */
+    uint32_t                       size;        /* of the structs in it */
     ngx_queue_t                    pools;
+    ngx_http_deepinfer_kept_t      kept;
 } ngx_http_deepinfer_shared_t;
+
+
+#define NGX_HTTP_DEEPINFER_SIZES                                              \
+    (sizeof(ngx_http_deepinfer_shared_t)                                      \
+     + 4096 * sizeof(ngx_http_deepinfer_stats_t))
 
 
 /* One figure of an engine's status page. */
@@ -98,7 +104,7 @@ static const char *ngx_http_deepinfer_code_names[] = {
 };
 
 static const char *ngx_http_deepinfer_finish_names[] = {
-    "none", "stop", "length", "error", "abort"
+    "none", "stop", "length", "tool_calls", "error", "abort"
 };
 
 _Static_assert(sizeof(ngx_http_deepinfer_code_names) / sizeof(char *)
@@ -169,20 +175,27 @@ ngx_http_deepinfer_zone_init(ngx_shm_zone_t *zone, void *data)
         }
 
         shared->magic = NGX_HTTP_DEEPINFER_MAGIC;
-        shared->size = sizeof(ngx_http_deepinfer_stats_t);
+        shared->size = NGX_HTTP_DEEPINFER_SIZES;
         ngx_queue_init(&shared->pools);
+        ngx_http_deepinfer_kept_init(&shared->kept);
+
+        /* room is made by the oldest stored response */
+
+        shpool->log_nomem = 0;
 
         shpool->data = shared;
     }
 
     if (shared->magic != NGX_HTTP_DEEPINFER_MAGIC
-        || shared->size != sizeof(ngx_http_deepinfer_stats_t))
+        || shared->size != NGX_HTTP_DEEPINFER_SIZES)
     {
         ngx_log_error(NGX_LOG_EMERG, zone->shm.log, 0,
                       "zone \"%V\" is that of another version of the module",
                       &zone->shm.name);
         return NGX_ERROR;
     }
+
+    mcf->kept = &shared->kept;
 
     /* that of requests which no pool answers has an empty name */
 

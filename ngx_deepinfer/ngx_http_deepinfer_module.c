@@ -11,7 +11,8 @@
 #include "ngx_http_deepinfer.h"
 
 
-#define NGX_HTTP_DEEPINFER_ZONE_MIN  (8 * ngx_pagesize)
+#define NGX_HTTP_DEEPINFER_ZONE_MIN   (8 * ngx_pagesize)
+#define NGX_HTTP_DEEPINFER_ZONE_SIZE  (16 * 1024 * 1024)
 
 
 static void *ngx_http_deepinfer_create_main_conf(ngx_conf_t *cf);
@@ -43,6 +44,18 @@ static const ngx_http_deepinfer_api_t  ngx_http_deepinfer_apis[] = {
     { ngx_string("chat"),
       ngx_http_deepinfer_gen_handler, &ngx_http_deepinfer_chat },
 
+    { ngx_string("completions"),
+      ngx_http_deepinfer_gen_handler, &ngx_http_deepinfer_completions },
+
+    { ngx_string("responses"),
+      ngx_http_deepinfer_responses_handler, &ngx_http_deepinfer_responses },
+
+    { ngx_string("messages"),
+      ngx_http_deepinfer_gen_handler, &ngx_http_deepinfer_messages },
+
+    { ngx_string("count_tokens"),
+      ngx_http_deepinfer_gen_handler, &ngx_http_deepinfer_count_tokens },
+
     { ngx_string("tokenize"),
       ngx_http_deepinfer_gen_handler, &ngx_http_deepinfer_tokenize },
 
@@ -63,6 +76,13 @@ static const ngx_http_deepinfer_api_t  ngx_http_deepinfer_apis[] = {
 
 static const ngx_http_deepinfer_api_t  ngx_http_deepinfer_error_api = {
     ngx_string("error"), ngx_http_deepinfer_error_handler, NULL
+};
+
+
+static ngx_conf_enum_t  ngx_http_deepinfer_codecs[] = {
+    { ngx_string("strict"), DI_CODEC_STRICT },
+    { ngx_string("official"), DI_CODEC_OFFICIAL },
+    { ngx_null_string, 0 }
 };
 
 
@@ -140,6 +160,13 @@ static ngx_command_t  ngx_http_deepinfer_commands[] = {
       0,
       NULL },
 
+    { ngx_string("deepinfer_codec"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_enum_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_deepinfer_loc_conf_t, codec),
+      &ngx_http_deepinfer_codecs },
+
     { ngx_string("deepinfer_error"),
       NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
       ngx_http_deepinfer_error,
@@ -150,6 +177,20 @@ static ngx_command_t  ngx_http_deepinfer_commands[] = {
     { ngx_string("deepinfer_zone"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
       ngx_http_deepinfer_zone,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("deepinfer_redis"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
+      ngx_http_deepinfer_redis,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("deepinfer_store"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
+      ngx_http_deepinfer_store,
       NGX_HTTP_MAIN_CONF_OFFSET,
       0,
       NULL },
@@ -281,6 +322,9 @@ ngx_http_deepinfer_create_main_conf(ngx_conf_t *cf)
         return NULL;
     }
 
+    mcf->store_size = NGX_CONF_UNSET_SIZE;
+    mcf->store_ttl = NGX_CONF_UNSET;
+
     return mcf;
 }
 
@@ -292,6 +336,9 @@ ngx_http_deepinfer_init_main_conf(ngx_conf_t *cf, void *conf)
 
     ngx_str_t  name;
 
+    ngx_conf_init_size_value(mcf->store_size, 8 * 1024 * 1024);
+    ngx_conf_init_value(mcf->store_ttl, 24 * 60 * 60);
+
     if (mcf->zone == NULL) {
 
         if (mcf->pools.nelts == 0) {
@@ -300,7 +347,8 @@ ngx_http_deepinfer_init_main_conf(ngx_conf_t *cf, void *conf)
 
         ngx_str_set(&name, "deepinfer");
 
-        mcf->zone = ngx_shared_memory_add(cf, &name, 64 * ngx_pagesize,
+        mcf->zone = ngx_shared_memory_add(cf, &name,
+                                          NGX_HTTP_DEEPINFER_ZONE_SIZE,
                                           &ngx_http_deepinfer_module);
         if (mcf->zone == NULL) {
             return NGX_CONF_ERROR;
@@ -325,6 +373,7 @@ ngx_http_deepinfer_create_loc_conf(ngx_conf_t *cf)
     }
 
     dlcf->api = NGX_CONF_UNSET_PTR;
+    dlcf->codec = NGX_CONF_UNSET_UINT;
     dlcf->ping = NGX_CONF_UNSET_MSEC;
     dlcf->buffer_size = NGX_CONF_UNSET_SIZE;
     dlcf->thread_size = NGX_CONF_UNSET_SIZE;
@@ -377,6 +426,7 @@ ngx_http_deepinfer_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         return NGX_CONF_ERROR;
     }
 
+    ngx_conf_merge_uint_value(conf->codec, prev->codec, DI_CODEC_STRICT);
     ngx_conf_merge_msec_value(conf->ping, prev->ping, 15000);
     ngx_conf_merge_size_value(conf->buffer_size, prev->buffer_size, 64 * 1024);
     ngx_conf_merge_size_value(conf->thread_size, prev->thread_size, 32 * 1024);
@@ -711,5 +761,9 @@ ngx_http_deepinfer_exit_process(ngx_cycle_t *cycle)
 
         di_tok_close(pools[i]->tok);
         pools[i]->tok = NULL;
+    }
+
+    if (mcf->redis) {
+        ngx_http_deepinfer_redis_deinit(mcf->redis);
     }
 }

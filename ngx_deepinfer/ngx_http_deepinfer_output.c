@@ -21,6 +21,10 @@ static ngx_int_t ngx_http_deepinfer_wait_writable(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_deepinfer_buffered(ngx_http_request_t *r);
 static void ngx_http_deepinfer_finalize(ngx_http_deepinfer_ctx_t *ctx,
     ngx_int_t rc);
+static di_api_t ngx_http_deepinfer_shape(ngx_http_request_t *r,
+    ngx_http_deepinfer_loc_conf_t *dlcf);
+static const char *ngx_http_deepinfer_c_string(ngx_http_request_t *r,
+    ngx_str_t *s);
 
 
 void
@@ -274,7 +278,9 @@ ngx_http_deepinfer_output_body(ngx_http_deepinfer_ctx_t *ctx)
 void
 ngx_http_deepinfer_output_error(ngx_http_deepinfer_ctx_t *ctx)
 {
+    uint64_t             sequence;
     ngx_int_t            rc;
+    const char          *request_id;
     di_api_err_t        *err;
     ngx_http_request_t  *r;
 
@@ -296,7 +302,13 @@ ngx_http_deepinfer_output_error(ngx_http_deepinfer_ctx_t *ctx)
         return;
     }
 
-    ctx->prepare.api->error_event(&ctx->pending, err);
+    sequence = (ctx->out && ctx->prepare.api->sequence)
+               ? ctx->prepare.api->sequence(ctx->out) : 0;
+
+    request_id = ngx_http_deepinfer_c_string(r, &ctx->request_id);
+
+    di_api_write_error_event(&ctx->pending, ctx->prepare.api->api,
+                             ctx->prepare.codec, err, request_id, sequence);
 
     err->status = 0;
     ctx->done = 1;
@@ -378,9 +390,11 @@ ngx_int_t
 ngx_http_deepinfer_send_error(ngx_http_request_t *r, const di_api_err_t *err,
     ngx_uint_t retry_after)
 {
-    u_char     *p;
-    ngx_int_t   rc;
-    di_sbuf_t   body;
+    u_char                         *p;
+    ngx_int_t                       rc;
+    di_sbuf_t                       body;
+    ngx_table_elt_t                *h;
+    ngx_http_deepinfer_loc_conf_t  *dlcf;
 
     if (retry_after) {
         p = ngx_pnalloc(r->pool, NGX_INT_T_LEN);
@@ -398,12 +412,63 @@ ngx_http_deepinfer_send_error(ngx_http_request_t *r, const di_api_err_t *err,
 
     ngx_memzero(&body, sizeof(di_sbuf_t));
 
-    di_chat_write_error(&body, err);
+    dlcf = ngx_http_get_module_loc_conf(r, ngx_http_deepinfer_module);
+
+    h = ngx_http_deepinfer_find_header(&r->headers_out.headers,
+                                       "x-request-id");
+
+    di_api_write_error(&body, ngx_http_deepinfer_shape(r, dlcf), dlcf->codec,
+                       err, h ? ngx_http_deepinfer_c_string(r, &h->value)
+                              : NULL);
+
     rc = ngx_http_deepinfer_send_json(r, err->status, &body);
 
     di_sbuf_free(&body);
 
     return rc;
+}
+
+
+/*
+ * Whose errors the client understands: those of the location's API, and where
+ * it has none, Anthropic's if the client is one of theirs.
+ */
+
+static di_api_t
+ngx_http_deepinfer_shape(ngx_http_request_t *r,
+    ngx_http_deepinfer_loc_conf_t *dlcf)
+{
+    if (dlcf->api != NGX_CONF_UNSET_PTR && dlcf->api->gen) {
+        return dlcf->api->gen->api;
+    }
+
+    return ngx_http_deepinfer_is_anthropic(r) ? DI_API_MESSAGES : DI_API_CHAT;
+}
+
+
+ngx_uint_t
+ngx_http_deepinfer_is_anthropic(ngx_http_request_t *r)
+{
+    return ngx_http_deepinfer_find_header(&r->headers_in.headers,
+                                          "anthropic-version")
+           != NULL;
+}
+
+
+/* NULL if there is no memory. */
+
+static const char *
+ngx_http_deepinfer_c_string(ngx_http_request_t *r, ngx_str_t *s)
+{
+    u_char  *p;
+
+    p = ngx_pnalloc(r->pool, s->len + 1);
+
+    if (p) {
+        *ngx_cpymem(p, s->data, s->len) = '\0';
+    }
+
+    return (char *) p;
 }
 
 

@@ -17,6 +17,8 @@ static char *ngx_http_deepinfer_pool_end(ngx_conf_t *cf,
     ngx_http_deepinfer_pool_t *pool);
 static char *ngx_http_deepinfer_pool_load(ngx_conf_t *cf,
     ngx_http_deepinfer_pool_t *pool);
+static char *ngx_http_deepinfer_pool_names(ngx_conf_t *cf,
+    ngx_http_deepinfer_pool_t *pool);
 static void ngx_http_deepinfer_pool_unload(void *data);
 static char *ngx_http_deepinfer_check_name(ngx_conf_t *cf,
     ngx_http_deepinfer_main_conf_t *mcf, ngx_str_t *name);
@@ -170,7 +172,7 @@ ngx_http_deepinfer_pool_load(ngx_conf_t *cf, ngx_http_deepinfer_pool_t *pool)
     di_gguf_close(gguf);
 
     if (rc == DI_OK) {
-        return NGX_CONF_OK;
+        return ngx_http_deepinfer_pool_names(cf, pool);
     }
 
 failed:
@@ -180,6 +182,36 @@ failed:
                        &pool->model, &pool->name,
                        err.code ? err.text : "out of memory");
     return NGX_CONF_ERROR;
+}
+
+
+/* What official requests may call the model. */
+
+static char *
+ngx_http_deepinfer_pool_names(ngx_conf_t *cf, ngx_http_deepinfer_pool_t *pool)
+{
+    ngx_str_t        *alias;
+    ngx_uint_t        i;
+    di_model_name_t  *name;
+
+    pool->n_models = 1 + pool->aliases.nelts;
+
+    pool->models = ngx_pcalloc(cf->pool,
+                               pool->n_models * sizeof(di_model_name_t));
+    if (pool->models == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    alias = pool->aliases.elts;
+
+    for (i = 0; i < pool->n_models; i++) {
+        name = &pool->models[i];
+        name->family = di_dialect_family(pool->dialect);
+        name->name.data = (char *) (i ? alias[i - 1].data : pool->name.data);
+        name->name.len = i ? alias[i - 1].len : pool->name.len;
+    }
+
+    return NGX_CONF_OK;
 }
 
 

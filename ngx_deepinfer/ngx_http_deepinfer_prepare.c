@@ -12,6 +12,8 @@
 #include "ngx_http_deepinfer.h"
 
 
+static int ngx_http_deepinfer_prepare_room(ngx_http_deepinfer_prepare_t *p,
+    size_t more);
 static void ngx_http_deepinfer_prepare_too_long(
     ngx_http_deepinfer_prepare_t *p);
 static u_char *ngx_http_deepinfer_body(ngx_http_deepinfer_prepare_t *p);
@@ -32,7 +34,6 @@ ngx_http_deepinfer_prepare(ngx_http_deepinfer_prepare_t *p)
     }
 
     if (p->api->parse(p, (char *) body) != DI_OK) {
-        p->req = NULL;
         return;
     }
 
@@ -67,6 +68,55 @@ ngx_http_deepinfer_prepare(ngx_http_deepinfer_prepare_t *p)
     p->tok = NULL;
 
     di_tok_close(tok);
+}
+
+
+/* A body of an API that the codec reads. */
+
+int
+ngx_http_deepinfer_prepare_parse(ngx_http_deepinfer_prepare_t *p,
+    const char *body)
+{
+    int               rc;
+    di_str_t          previous;
+    di_req_options_t  options;
+
+    ngx_memzero(&options, sizeof(di_req_options_t));
+
+    options.codec = p->codec;
+    options.family = di_dialect_family(p->pool->dialect);
+    options.caps = di_dialect_caps(p->pool->dialect);
+    options.vocab = di_vocab_size(p->pool->vocab);
+    options.models = p->pool->models;
+    options.n_models = p->pool->n_models;
+    options.history.data = p->history.data;
+    options.history.len = p->history.len;
+
+    rc = di_req_parse(p->api->api, &options, body, p->len, &p->req, &p->err);
+
+    if (rc == DI_EAGAIN) {
+
+        /* it goes on from another response, which has to be fetched */
+
+        previous = di_req_previous(p->req);
+        di_sbuf_add(&p->previous, previous.data, previous.len);
+
+        di_req_close(p->req);
+        p->req = NULL;
+
+        return rc;
+    }
+
+    if (rc != DI_OK) {
+        p->req = NULL;
+        return rc;
+    }
+
+    p->params = di_req_params(p->req);
+    p->model = di_req_model(p->req);
+    p->ignored = di_req_ignored(p->req);
+
+    return DI_OK;
 }
 
 
@@ -114,20 +164,18 @@ ngx_http_deepinfer_prepare_conv(ngx_http_deepinfer_prepare_t *p,
 }
 
 
-/* A text as it is, after a bos if that is wanted and the model has one. */
+/* Append a text, after a bos if that is wanted and the model's own rule. */
 
 int
 ngx_http_deepinfer_prepare_text(ngx_http_deepinfer_prepare_t *p,
     di_str_t text, ngx_uint_t bos)
 {
-    int      rc;
-    size_t   n;
+    int     rc;
+    size_t  n;
 
-    p->n_ids = 0;
-    p->ids = malloc((text.len + 1) * sizeof(int32_t));
-
-    if (p->ids == NULL) {
-        return ngx_http_deepinfer_prepare_no_memory(p);
+    rc = ngx_http_deepinfer_prepare_room(p, text.len + 1);
+    if (rc != DI_OK) {
+        return rc;
     }
 
     if (bos && di_vocab_add_bos(p->pool->vocab)) {
@@ -147,6 +195,55 @@ ngx_http_deepinfer_prepare_text(ngx_http_deepinfer_prepare_t *p,
         ngx_http_deepinfer_prepare_too_long(p);
         return DI_ELIMIT;
     }
+
+    return DI_OK;
+}
+
+
+int
+ngx_http_deepinfer_prepare_ids(ngx_http_deepinfer_prepare_t *p,
+    const int32_t *ids, size_t n)
+{
+    int  rc;
+
+    rc = ngx_http_deepinfer_prepare_room(p, n);
+    if (rc != DI_OK) {
+        return rc;
+    }
+
+    ngx_memcpy(p->ids + p->n_ids, ids, n * sizeof(int32_t));
+    p->n_ids += n;
+
+    if (p->n_ids > NGX_HTTP_DEEPINFER_PROMPT_MAX) {
+        ngx_http_deepinfer_prepare_too_long(p);
+        return DI_ELIMIT;
+    }
+
+    return DI_OK;
+}
+
+
+/* Room for so many more ids. */
+
+static int
+ngx_http_deepinfer_prepare_room(ngx_http_deepinfer_prepare_t *p, size_t more)
+{
+    size_t    max;
+    int32_t  *ids;
+
+    if (more <= p->ids_max - p->n_ids) {
+        return DI_OK;
+    }
+
+    max = ngx_max(p->ids_max * 2, p->n_ids + more);
+
+    ids = realloc(p->ids, max * sizeof(int32_t));
+    if (ids == NULL) {
+        return ngx_http_deepinfer_prepare_no_memory(p);
+    }
+
+    p->ids = ids;
+    p->ids_max = max;
 
     return DI_OK;
 }
@@ -250,17 +347,25 @@ ngx_http_deepinfer_read_file(ngx_buf_t *b, u_char *dst)
 void
 ngx_http_deepinfer_prepare_free(ngx_http_deepinfer_prepare_t *p)
 {
-    if (p->req) {
-        p->api->close_req(p->req);
-        p->req = NULL;
-    }
+    di_req_close(p->req);
+    p->req = NULL;
+
+    di_tokenize_close(p->text);
+    p->text = NULL;
 
     free(p->ids);
     p->ids = NULL;
 
+    free(p->parts);
+    p->parts = NULL;
+
     free(p->gathered);
     p->gathered = NULL;
 
+    di_sbuf_free(&p->previous);
+    di_sbuf_free(&p->record);
+    di_sbuf_free(&p->history);
+    di_sbuf_free(&p->items);
     di_sbuf_free(&p->answer);
 }
 
@@ -270,11 +375,11 @@ ngx_http_deepinfer_prepare_free(ngx_http_deepinfer_prepare_t *p)
 ngx_int_t
 ngx_http_deepinfer_prepare_gen(ngx_http_deepinfer_ctx_t *ctx)
 {
-    size_t                   i;
-    di_logit_bias_t         *bias;
-    di_gen_params_t         *to;
-    di_gen_request_t        *gen;
-    const di_chat_params_t  *from;
+    size_t                  i;
+    di_logit_bias_t        *bias;
+    di_gen_params_t        *to;
+    di_gen_request_t       *gen;
+    const di_req_params_t  *from;
 
     gen = &ctx->gen;
     to = &gen->params;
@@ -288,7 +393,6 @@ ngx_http_deepinfer_prepare_gen(ngx_http_deepinfer_ctx_t *ctx)
     to->repetition_penalty = (float) from->repetition_penalty;
     to->top_k = (int32_t) ngx_min(from->top_k, INT32_MAX);
     to->n = from->n;
-    to->max_tokens = from->max_tokens;
     to->min_tokens = from->min_tokens;
     to->top_logprobs = from->top_logprobs;
     to->seed = from->seed;
@@ -328,8 +432,40 @@ ngx_http_deepinfer_prepare_gen(ngx_http_deepinfer_ctx_t *ctx)
     gen->stop_ids = from->stop_ids;
     gen->n_stop_ids = (uint32_t) from->n_stop_ids;
 
-    gen->prompt = ctx->prepare.ids;
-    gen->n_prompt = (uint32_t) ctx->prepare.n_ids;
+    ngx_http_deepinfer_prepare_part(ctx);
 
     return NGX_OK;
+}
+
+
+/* The prompt that is ctx->part. */
+
+void
+ngx_http_deepinfer_prepare_part(ngx_http_deepinfer_ctx_t *ctx)
+{
+    di_gen_request_t              *gen;
+    ngx_http_deepinfer_part_t     *part;
+    ngx_http_deepinfer_prepare_t  *p;
+
+    p = &ctx->prepare;
+    gen = &ctx->gen;
+
+    gen->prompt = p->ids;
+    gen->n_prompt = (uint32_t) p->n_ids;
+
+    if (p->n_parts) {
+        part = &p->parts[ctx->part];
+
+        gen->prompt = p->ids + part->first;
+        gen->n_prompt = (uint32_t) part->n;
+    }
+
+    if (p->params->echo && p->params->logprobs && gen->n_prompt > 1) {
+        gen->params.flags |= DI_GEN_PROMPT_LOGPROBS;
+        gen->params.prompt_logprobs_from = 1;
+
+    } else {
+        gen->params.flags &= ~DI_GEN_PROMPT_LOGPROBS;
+        gen->params.prompt_logprobs_from = 0;
+    }
 }

@@ -28,13 +28,21 @@ static void ngx_http_deepinfer_refused(ngx_http_deepinfer_ctx_t *ctx,
 static ngx_uint_t ngx_http_deepinfer_encoded_body(ngx_http_request_t *r);
 static void ngx_http_deepinfer_body_handler(ngx_http_request_t *r);
 static void ngx_http_deepinfer_watch_client(ngx_http_deepinfer_ctx_t *ctx);
+static void ngx_http_deepinfer_begin_prepare(ngx_http_deepinfer_ctx_t *ctx);
 #if (NGX_THREADS)
 static ngx_int_t ngx_http_deepinfer_post_thread(ngx_http_deepinfer_ctx_t *ctx);
 static void ngx_http_deepinfer_thread_handler(void *data, ngx_log_t *log);
 static void ngx_http_deepinfer_thread_done(ngx_event_t *ev);
 #endif
 static void ngx_http_deepinfer_prepared(ngx_http_deepinfer_ctx_t *ctx);
+static void ngx_http_deepinfer_fetch(ngx_http_deepinfer_ctx_t *ctx);
+static void ngx_http_deepinfer_fetch_handler(
+    ngx_http_deepinfer_fetch_t *fetch);
+static void ngx_http_deepinfer_fetched(ngx_http_deepinfer_ctx_t *ctx,
+    ngx_int_t rc);
+static void ngx_http_deepinfer_restart(ngx_http_deepinfer_ctx_t *ctx);
 static void ngx_http_deepinfer_timer_handler(ngx_event_t *ev);
+static void ngx_http_deepinfer_ping(ngx_http_deepinfer_ctx_t *ctx);
 static void ngx_http_deepinfer_cleanup(void *data);
 static void ngx_http_deepinfer_pool_cleanup(void *data);
 
@@ -108,6 +116,7 @@ ngx_http_deepinfer_refused(ngx_http_deepinfer_ctx_t *ctx, ngx_uint_t status)
 static ngx_http_deepinfer_ctx_t *
 ngx_http_deepinfer_create_ctx(ngx_http_request_t *r)
 {
+    u_char                     random[16];
     ngx_http_cleanup_t        *hcln;
     ngx_pool_cleanup_t        *pcln;
     ngx_http_deepinfer_ctx_t  *ctx;
@@ -120,15 +129,20 @@ ngx_http_deepinfer_create_ctx(ngx_http_request_t *r)
     ctx->request = r;
     ctx->conf = ngx_http_get_module_loc_conf(r, ngx_http_deepinfer_module);
     ctx->prepare.api = ctx->conf->api->gen;
+    ctx->prepare.codec = ctx->conf->codec;
     ctx->start = ngx_http_deepinfer_now();
 
     ctx->timer.handler = ngx_http_deepinfer_timer_handler;
     ctx->timer.data = ctx;
     ctx->timer.log = r->connection->log;
 
-    if (ngx_http_deepinfer_request_id(r, &ctx->request_id) != NGX_OK) {
+    if (ngx_http_deepinfer_request_id(r, &ctx->request_id) != NGX_OK
+        || ngx_http_deepinfer_random(random, sizeof(random)) != NGX_OK)
+    {
         return NULL;
     }
+
+    (void) ngx_hex_dump((u_char *) ctx->prepare.id, random, sizeof(random));
 
     pcln = ngx_pool_cleanup_add(r->pool, 0);
     if (pcln == NULL) {
@@ -233,9 +247,21 @@ ngx_http_deepinfer_body_handler(ngx_http_request_t *r)
         }
     }
 
+    ngx_http_deepinfer_begin_prepare(ctx);
+}
+
+
+/* In place or in a thread; again when an earlier response was fetched. */
+
+static void
+ngx_http_deepinfer_begin_prepare(ngx_http_deepinfer_ctx_t *ctx)
+{
 #if (NGX_THREADS)
 
-    if (ctx->conf->threads && ctx->prepare.len >= ctx->conf->thread_size) {
+    if (ctx->conf->threads
+        && ctx->prepare.len + ctx->prepare.record.len
+           >= ctx->conf->thread_size)
+    {
 
         if (ngx_http_deepinfer_post_thread(ctx) != NGX_OK) {
             ctx->retry_after = 1;
@@ -376,6 +402,11 @@ ngx_http_deepinfer_prepared(ngx_http_deepinfer_ctx_t *ctx)
         return;
     }
 
+    if (ctx->prepare.previous.len && ctx->prepare.req == NULL) {
+        ngx_http_deepinfer_fetch(ctx);
+        return;
+    }
+
     if (ctx->prepare.api->open == NULL) {
         ctx->pending = ctx->prepare.answer;
         ngx_memzero(&ctx->prepare.answer, sizeof(di_sbuf_t));
@@ -402,6 +433,78 @@ ngx_http_deepinfer_prepared(ngx_http_deepinfer_ctx_t *ctx)
     ctx->stream = ctx->prepare.params->stream;
 
     ngx_http_deepinfer_dispatch(ctx);
+}
+
+
+/* The response that this one goes on from. */
+
+static void
+ngx_http_deepinfer_fetch(ngx_http_deepinfer_ctx_t *ctx)
+{
+    ngx_int_t  rc;
+    ngx_str_t  id;
+
+    id.data = (u_char *) ctx->prepare.previous.data;
+    id.len = ctx->prepare.previous.len;
+
+    ctx->fetch.handler = ngx_http_deepinfer_fetch_handler;
+    ctx->fetch.data = ctx;
+
+    rc = ngx_http_deepinfer_store_get(ctx->pool->main, &id, &ctx->fetch);
+
+    if (rc != NGX_AGAIN) {
+        ngx_http_deepinfer_fetched(ctx, rc);
+    }
+}
+
+
+static void
+ngx_http_deepinfer_fetch_handler(ngx_http_deepinfer_fetch_t *fetch)
+{
+    ngx_connection_t          *c;
+    ngx_http_deepinfer_ctx_t  *ctx;
+
+    ctx = fetch->data;
+    c = ctx->request->connection;
+
+    ngx_http_set_log_request(c->log, ctx->request);
+
+    ngx_http_deepinfer_fetched(ctx, fetch->rc);
+
+    ngx_http_run_posted_requests(c);
+}
+
+
+static void
+ngx_http_deepinfer_fetched(ngx_http_deepinfer_ctx_t *ctx, ngx_int_t rc)
+{
+    di_sbuf_t  *previous;
+
+    switch (rc) {
+
+    case NGX_OK:
+        ctx->prepare.record = ctx->fetch.record;
+        ngx_memzero(&ctx->fetch.record, sizeof(di_sbuf_t));
+
+        ngx_http_deepinfer_begin_prepare(ctx);
+        return;
+
+    case NGX_DECLINED:
+        previous = &ctx->prepare.previous;
+        di_api_err_set(&ctx->prepare.err, 400, "invalid_request_error",
+                       "previous_response_not_found", "previous_response_id",
+                       "Previous response with id '%.*s' not found.",
+                       (int) ngx_min(previous->len, 128), previous->data);
+        break;
+
+    default:
+        ctx->retry_after = 1;
+        ngx_http_deepinfer_fail(ctx, 503, "store_unavailable",
+                                "The store of responses does not answer.");
+        break;
+    }
+
+    ngx_http_deepinfer_run(ctx);
 }
 
 
@@ -438,17 +541,17 @@ ngx_http_deepinfer_run(ngx_http_deepinfer_ctx_t *ctx)
         ctx->finish = ngx_http_deepinfer_finish_none;
         ctx->retry_after = 0;
         ctx->prepare.err.status = 0;
-        ngx_memzero(ctx->finished, sizeof(ctx->finished));
+        ctx->pending.len = 0;
 
         if (ctx->out) {
-            ctx->prepare.api->close_out(ctx->out);
+            ctx->prepare.api->close(ctx->out);
             ctx->out = NULL;
         }
 
         (void) ngx_atomic_fetch_add(&ctx->pool->stats->resubmits, 1);
 
-        ngx_http_deepinfer_engine_release(ctx);
-        ngx_http_deepinfer_dispatch(ctx);
+        ctx->part = 0;
+        ngx_http_deepinfer_restart(ctx);
         return;
     }
 
@@ -471,6 +574,29 @@ ngx_http_deepinfer_run(ngx_http_deepinfer_ctx_t *ctx)
     } else if (ctx->done) {
         ngx_http_deepinfer_output_body(ctx);
     }
+
+    if (ctx->next && !ctx->finalized) {
+        ctx->next = 0;
+        ctx->part++;
+        ctx->tries = 0;
+        ngx_http_deepinfer_restart(ctx);
+    }
+}
+
+
+/* Give a prompt to an engine, another one than before or another prompt. */
+
+static void
+ngx_http_deepinfer_restart(ngx_http_deepinfer_ctx_t *ctx)
+{
+    ngx_http_deepinfer_engine_release(ctx);
+
+    ctx->next = 0;
+    ctx->begun = 0;
+    ngx_memzero(ctx->finished, sizeof(ctx->finished));
+
+    ngx_http_deepinfer_prepare_part(ctx);
+    ngx_http_deepinfer_dispatch(ctx);
 }
 
 
@@ -511,9 +637,26 @@ ngx_http_deepinfer_timer_handler(ngx_event_t *ev)
     ngx_add_timer(ev, ping);
 
     if (ctx->stream && !ctx->blocked && !ctx->done) {
-        di_sbuf_add(&ctx->pending, ": ping\n\n", sizeof(": ping\n\n") - 1);
+        ngx_http_deepinfer_ping(ctx);
         ngx_http_deepinfer_output_stream(ctx);
         ngx_http_run_posted_requests(c);
+    }
+}
+
+
+/* Messages has an event for it, which may not be the first. */
+
+static void
+ngx_http_deepinfer_ping(ngx_http_deepinfer_ctx_t *ctx)
+{
+    static const char  comment[] = ": ping\n\n";
+    static const char  event[] = "event: ping\ndata: {\"type\":\"ping\"}\n\n";
+
+    if (ctx->out && ctx->prepare.api->api == DI_API_MESSAGES) {
+        di_sbuf_add(&ctx->pending, event, sizeof(event) - 1);
+
+    } else {
+        di_sbuf_add(&ctx->pending, comment, sizeof(comment) - 1);
     }
 }
 
@@ -536,6 +679,7 @@ ngx_http_deepinfer_cleanup(void *data)
     }
 
     ngx_http_deepinfer_engine_release(ctx);
+    ngx_http_deepinfer_store_forget(&ctx->fetch);
 
     if (!ctx->finalized) {
         ctx->status = ctx->request->err_status;
@@ -561,7 +705,7 @@ ngx_http_deepinfer_pool_cleanup(void *data)
     ngx_http_deepinfer_cleanup(ctx);
 
     if (ctx->out) {
-        ctx->prepare.api->close_out(ctx->out);
+        ctx->prepare.api->close(ctx->out);
     }
 
     ngx_http_deepinfer_prepare_free(&ctx->prepare);

@@ -1,7 +1,7 @@
 
 /*
  * ngx_http_deepinfer_tokenize.c - APIs that the codec answers alone: tokenize,
- * detokenize.
+ * detokenize, and Anthropic's count_tokens.
  *
  * All of the work is done where the prompt of another API would be encoded, in
  * place or in a thread, up to the bytes of the answer: a list of a million
@@ -11,43 +11,41 @@
 
 #include "ngx_http_deepinfer.h"
 
-#include "tokenizer/api/di_tokenize.h"
-
-
-/* A body of tokenize. */
-
-typedef struct {
-    di_tokenize_t                 *t;           /* owned */
-    di_chat_req_t                 *chat;        /* owned; NULL: no messages */
-} ngx_http_deepinfer_tokenize_req_t;
-
 
 static int ngx_http_deepinfer_tokenize_parse(ngx_http_deepinfer_prepare_t *p,
     const char *body);
 static int ngx_http_deepinfer_tokenize_encode(
     ngx_http_deepinfer_prepare_t *p);
 static int ngx_http_deepinfer_tokenize_conv(ngx_http_deepinfer_prepare_t *p);
-static void ngx_http_deepinfer_tokenize_close(void *req);
 static int ngx_http_deepinfer_detokenize_parse(
     ngx_http_deepinfer_prepare_t *p, const char *body);
 static int ngx_http_deepinfer_detokenize_encode(
     ngx_http_deepinfer_prepare_t *p);
-static void ngx_http_deepinfer_detokenize_close(void *req);
+static int ngx_http_deepinfer_count_tokens_encode(
+    ngx_http_deepinfer_prepare_t *p);
 
 
 const ngx_http_deepinfer_gen_t  ngx_http_deepinfer_tokenize = {
+    .api = DI_API_CHAT,
     .prompt = "messages",
     .parse = ngx_http_deepinfer_tokenize_parse,
-    .encode = ngx_http_deepinfer_tokenize_encode,
-    .close_req = ngx_http_deepinfer_tokenize_close,
+    .encode = ngx_http_deepinfer_tokenize_encode
 };
 
 
 const ngx_http_deepinfer_gen_t  ngx_http_deepinfer_detokenize = {
+    .api = DI_API_CHAT,
     .prompt = "tokens",
     .parse = ngx_http_deepinfer_detokenize_parse,
-    .encode = ngx_http_deepinfer_detokenize_encode,
-    .close_req = ngx_http_deepinfer_detokenize_close,
+    .encode = ngx_http_deepinfer_detokenize_encode
+};
+
+
+const ngx_http_deepinfer_gen_t  ngx_http_deepinfer_count_tokens = {
+    .api = DI_API_MESSAGES,
+    .prompt = "messages",
+    .parse = ngx_http_deepinfer_prepare_parse,
+    .encode = ngx_http_deepinfer_count_tokens_encode
 };
 
 
@@ -55,27 +53,20 @@ static int
 ngx_http_deepinfer_tokenize_parse(ngx_http_deepinfer_prepare_t *p,
     const char *body)
 {
-    int                                 rc;
-    ngx_http_deepinfer_tokenize_req_t  *req;
+    int  rc;
 
-    req = calloc(1, sizeof(ngx_http_deepinfer_tokenize_req_t));
-    if (req == NULL) {
-        return ngx_http_deepinfer_prepare_no_memory(p);
-    }
-
-    rc = di_tokenize_parse(body, p->len, &req->t, &p->err);
-
-    if (rc == DI_OK && req->t->prompt.data == NULL) {
-        rc = ngx_http_deepinfer_chat_read(p, body, &req->chat);
-    }
+    rc = di_tokenize_parse(body, p->len, &p->text, &p->err);
 
     if (rc != DI_OK) {
-        ngx_http_deepinfer_tokenize_close(req);
+        p->text = NULL;
         return rc;
     }
 
-    p->req = req;
-    p->model = req->t->model;
+    if (p->text->prompt.data == NULL) {
+        return ngx_http_deepinfer_prepare_parse(p, body);
+    }
+
+    p->model = p->text->model;
 
     return DI_OK;
 }
@@ -84,18 +75,15 @@ ngx_http_deepinfer_tokenize_parse(ngx_http_deepinfer_prepare_t *p,
 static int
 ngx_http_deepinfer_tokenize_encode(ngx_http_deepinfer_prepare_t *p)
 {
-    int                                 rc;
-    ngx_http_deepinfer_tokenize_req_t  *req;
+    int  rc;
 
-    req = p->req;
-
-    rc = req->chat ? ngx_http_deepinfer_tokenize_conv(p)
-                   : ngx_http_deepinfer_prepare_text(p, req->t->prompt,
-                                                     req->t->special);
+    rc = p->req ? ngx_http_deepinfer_tokenize_conv(p)
+                : ngx_http_deepinfer_prepare_text(p, p->text->prompt,
+                                                  p->text->special);
 
     if (rc == DI_OK) {
         di_tokenize_write(&p->answer, p->pool->vocab, p->ids, p->n_ids,
-                          p->max_model_len, req->t->strings);
+                          p->max_model_len, p->text->strings);
     }
 
     return rc;
@@ -105,29 +93,12 @@ ngx_http_deepinfer_tokenize_encode(ngx_http_deepinfer_prepare_t *p)
 static int
 ngx_http_deepinfer_tokenize_conv(ngx_http_deepinfer_prepare_t *p)
 {
-    di_conv_t                           conv;
-    ngx_http_deepinfer_tokenize_req_t  *req;
+    di_conv_t  conv;
 
-    req = p->req;
-
-    conv = *di_chat_req_conv(req->chat);
-    conv.open_assistant &= req->t->open;
+    conv = *di_req_conv(p->req);
+    conv.open_assistant &= p->text->open;
 
     return ngx_http_deepinfer_prepare_conv(p, &conv);
-}
-
-
-static void
-ngx_http_deepinfer_tokenize_close(void *data)
-{
-    ngx_http_deepinfer_tokenize_req_t  *req = data;
-
-    if (req->chat) {
-        di_chat_req_close(req->chat);
-    }
-
-    di_tokenize_close(req->t);
-    free(req);
 }
 
 
@@ -135,35 +106,42 @@ static int
 ngx_http_deepinfer_detokenize_parse(ngx_http_deepinfer_prepare_t *p,
     const char *body)
 {
-    int             rc;
-    di_tokenize_t  *t;
+    int  rc;
 
-    rc = di_detokenize_parse(body, p->len, di_vocab_size(p->pool->vocab), &t,
-                             &p->err);
+    rc = di_detokenize_parse(body, p->len, di_vocab_size(p->pool->vocab),
+                             &p->text, &p->err);
 
-    if (rc == DI_OK) {
-        p->req = t;
-        p->model = t->model;
+    if (rc != DI_OK) {
+        p->text = NULL;
+        return rc;
     }
 
-    return rc;
+    p->model = p->text->model;
+
+    return DI_OK;
 }
 
 
 static int
 ngx_http_deepinfer_detokenize_encode(ngx_http_deepinfer_prepare_t *p)
 {
-    di_tokenize_t  *t;
-
-    t = p->req;
-    di_detokenize_write(&p->answer, p->pool->vocab, t->tokens, t->n_tokens);
+    di_detokenize_write(&p->answer, p->pool->vocab, p->text->tokens,
+                        p->text->n_tokens);
 
     return DI_OK;
 }
 
 
-static void
-ngx_http_deepinfer_detokenize_close(void *req)
+static int
+ngx_http_deepinfer_count_tokens_encode(ngx_http_deepinfer_prepare_t *p)
 {
-    di_tokenize_close(req);
+    int  rc;
+
+    rc = ngx_http_deepinfer_prepare_conv(p, di_req_conv(p->req));
+
+    if (rc == DI_OK) {
+        di_count_tokens_write(&p->answer, p->n_ids);
+    }
+
+    return rc;
 }

@@ -123,6 +123,7 @@ ngx_http_deepinfer_variable_value(ngx_http_deepinfer_ctx_t *ctx,
         ngx_null_string,
         ngx_string("stop"),
         ngx_string("length"),
+        ngx_string("tool_calls"),
         ngx_string("error"),
         ngx_string("abort")
     };

@@ -117,6 +117,23 @@ my @bad = (
     ['an error page and a pass in one', $good,
      'location / { deepinfer_error; deepinfer_pass one; }',
      '"deepinfer_pass" directive conflicts with "deepinfer_error"'],
+    ['responses without a pool', $good,
+     'location / { deepinfer_api responses; }',
+     '"deepinfer_api responses" needs "deepinfer_pass"'],
+    ['an unknown codec', $good, 'deepinfer_codec lax;',
+     'invalid value "lax"'],
+    ['a store of no size', $good . 'deepinfer_store size=0;', '',
+     'invalid parameter "size=0" of "deepinfer_store"'],
+    ['a store for no time', $good . 'deepinfer_store ttl=0;', '',
+     'invalid parameter "ttl=0" of "deepinfer_store"'],
+    ['two stores', $good . 'deepinfer_store size=1m; deepinfer_store ttl=1h;',
+     '', '"deepinfer_store" directive is duplicate'],
+    ['a redis of another kind', $good . 'deepinfer_redis 127.0.0.1 tls=on;',
+     '', 'invalid parameter "tls=on" of "deepinfer_redis"'],
+    ['a redis without a port number', $good . 'deepinfer_redis 127.0.0.1:x;',
+     '', 'invalid port in deepinfer_redis "127.0.0.1:x"'],
+    ['two of them', $good . 'deepinfer_redis 127.0.0.1; deepinfer_redis ::1;',
+     '', '"deepinfer_redis" directive is duplicate'],
     ['two passes', $good,
      'location / { deepinfer_pass one; deepinfer_pass one; }',
      '"deepinfer_pass" directive is duplicate'],
@@ -145,6 +162,9 @@ my ($status, $output) = try_conf(<<"END", <<'END2');
     deepinfer_ping 10s;
     deepinfer_buffer_size 32k;
     deepinfer_ignore_client_abort off;
+    deepinfer_codec strict;
+    deepinfer_store size=4m ttl=1d;
+    deepinfer_redis [::1]:6380 prefix=x: password=y db=2 timeout=1s;
 END
     location /a { deepinfer_pass one; deepinfer_api chat; }
     location /b { deepinfer_pass $arg_pool; deepinfer_thread_pool off; }
@@ -153,6 +173,16 @@ END
     location /e { deepinfer_api health; limit_except GET { deny all; } }
     location /f { deepinfer_api metrics; }
     location @g { deepinfer_error; }
+    location /h { deepinfer_pass one; deepinfer_api completions; }
+    location /i { deepinfer_pass one; deepinfer_api responses; }
+    location /j { deepinfer_pass one; deepinfer_api messages; }
+    location /k {
+        deepinfer_pass  one;
+        deepinfer_api   count_tokens;
+        deepinfer_codec official;
+    }
+    location /l { deepinfer_pass one; deepinfer_api tokenize; }
+    location /m { deepinfer_pass one; deepinfer_api detokenize; }
 END2
 is($status, 0, 'all directives together') or diag $output;
 

@@ -559,21 +559,6 @@ check_error_text(void)
     di_sbuf_free(&b);
 }
 
-static void
-check_models(void)
-{
-    const di_str_t ids[] = { { "a", 1 }, { "b\"", 2 } };
-    di_sbuf_t      b = { 0 };
-
-    di_models_write(&b, ids, 2, 5);
-    di_sbuf_add(&b, "", 1);
-    CHECK_EQ_STR(b.data, "{\"object\":\"list\",\"data\":[{\"id\":\"a\","
-                 "\"object\":\"model\",\"created\":5,\"owned_by\":"
-                 "\"ngx_deepinfer\"},{\"id\":\"b\\\"\",\"object\":\"model\","
-                 "\"created\":5,\"owned_by\":\"ngx_deepinfer\"}]}");
-    di_sbuf_free(&b);
-}
-
 /* Every prefix of a body is an error and nothing worse. */
 static void
 check_prefixes(void)
@@ -632,7 +617,6 @@ main(void)
     check_bad();
     check_limits();
     check_error_text();
-    check_models();
     check_prefixes();
     check_nomem();
     return check_done("chat_parse");

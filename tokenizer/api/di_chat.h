@@ -109,13 +109,4 @@ uint32_t di_chat_out_completion_tokens(const di_chat_out_t *out);
 /* Of choice 0, for logs: "stop", "length", "error", or "" while it runs. */
 const char *di_chat_out_finish_reason(const di_chat_out_t *out);
 
-/* -------------------------------------------------------------- models --- */
-
-/* {"object":"list","data":[{"id":..,"object":"model","created":..,
- * "owned_by":"ngx_deepinfer"}...]} */
-void di_models_write(di_sbuf_t *b, const di_str_t *ids, size_t n,
-                     int64_t created);
-/* One model by id. */
-void di_model_write(di_sbuf_t *b, di_str_t id, int64_t created);
-
 #endif

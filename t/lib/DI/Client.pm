@@ -16,7 +16,8 @@ use Socket;
 use Time::HiRes qw(time);
 
 use Exporter qw(import);
-our @EXPORT_OK = qw(decode_json encode_json http_get http_post curl has_h2
+our @EXPORT_OK = qw(decode_json encode_json http_get http_post http_request
+                    curl has_h2
                     stream_text);
 
 use constant TIMEOUT => 20;         # seconds, of steps that have none
@@ -264,20 +265,24 @@ sub response {
 
 # ---------------------------------------------------- whole conversations --
 
-sub http_get {
-    my ($port, $uri, %headers) = @_;
+sub http_request {
+    my ($port, $method, $uri, $body, %headers) = @_;
     my $client = DI::Client->connect(port => $port);
 
-    $client->request('GET', $uri, undef, Connection => 'close', %headers);
+    $client->request($method, $uri, $body, Connection => 'close', %headers);
     return $client->response;
+}
+
+sub http_get {
+    my ($port, $uri, %headers) = @_;
+
+    return http_request($port, 'GET', $uri, undef, %headers);
 }
 
 sub http_post {
     my ($port, $uri, $body, %headers) = @_;
-    my $client = DI::Client->connect(port => $port);
 
-    $client->request('POST', $uri, $body, Connection => 'close', %headers);
-    return $client->response;
+    return http_request($port, 'POST', $uri, $body, %headers);
 }
 
 # What a chat stream said: the text of the choice in the events' data.
