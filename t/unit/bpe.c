@@ -7,6 +7,11 @@
  * make tokens overlap in every way; runs of one letter are drawn often, for
  * there the leftmost of equal pairs matters.  Some vocabularies have all
  * splits of a token as rules, as those converted from lists of tokens do.
+ *
+ * A model is also opened with each letter standing for a byte of Chinese
+ * characters, so that tokens begin and end inside these and across them: what
+ * is done with whole characters, and at seams between them, must give the
+ * same.
  */
 
 #include <inttypes.h>
@@ -155,9 +160,59 @@ draw_model(model_t *m)
     }
 }
 
-static di_vocab_t *
-open_model(const model_t *m, di_err_t *err)
+/* The bytes that letters stand for in Chinese text, all printable in GPT-2's
+ * alphabet; the first begins a character. */
+static const uint8_t han[LETTERS_MAX + 1] = {
+    0xe4, 0xb8, 0xb9, 0xba, 0xbb, 0xbc, 0xbd,
+};
+
+/* A spelling as the file has it. */
+static const char *
+spell(const char *s, bool chinese, char out[SPELLING_MAX * 4])
 {
+    size_t n = 0;
+
+    if (!chinese)
+        return s;
+    for (; *s != '\0'; s++) {
+        uint8_t b = *s == ' ' ? ' ' : han[*s - 'a'];
+
+        if (b >= 0x80)
+            out[n++] = (char) (0xc0 | b >> 6);
+        out[n++] = (char) (b < 0x80 ? b : 0x80 | (b & 0x3f));
+    }
+    out[n] = '\0';
+    return out;
+}
+
+/* The bytes from 0x80 on that no letter stands for: with one missing there
+ * would be no seams. */
+static int
+other_bytes(make_t *make, const model_t *m)
+{
+    int n = 0;
+
+    for (int b = 0x80; b < 0x100; b++) {
+        int  c = b <= 0xa0 ? 0x122 + b - 0x80 : b == 0xad ? 0x143 : b;
+        char s[3] = { (char) (0xc0 | c >> 6), (char) (0x80 | (c & 0x3f)) };
+        bool has = false;
+
+        for (int i = 0; i < m->n_tokens; i++)
+            has |= m->spelled[i][1] == '\0' && han[m->spelled[i][0] - 'a'] == b;
+        if (has)
+            continue;
+        if (make != NULL)
+            make_put_str(&make->kv, s);
+        n++;
+    }
+    return n;
+}
+
+static di_vocab_t *
+open_model(const model_t *m, bool chinese, di_err_t *err)
+{
+    int           others = chinese ? other_bytes(NULL, m) : 0;
+    char          out[SPELLING_MAX * 4];
     static make_t make;
     make_bytes_t  file;
     di_gguf_t    *gguf;
@@ -166,16 +221,18 @@ open_model(const model_t *m, di_err_t *err)
 
     memset(&make, 0, sizeof(make));
     make_str(&make, "tokenizer.ggml.model", "gpt2");
-    make_str(&make, "tokenizer.ggml.pre", "gpt-2");
+    make_str(&make, "tokenizer.ggml.pre", chinese ? "deepseek-v3" : "gpt-2");
     make_key(&make, "tokenizer.ggml.tokens", 9);
     make_put_u32(&make.kv, 8);
-    make_put_u64(&make.kv, (uint64_t) m->n_tokens);
+    make_put_u64(&make.kv, (uint64_t) (m->n_tokens + others));
     for (int32_t i = 0; i < m->n_tokens; i++)
-        make_put_str(&make.kv, m->spelled[i]);
+        make_put_str(&make.kv, spell(m->spelled[i], chinese, out));
+    if (chinese)
+        (void) other_bytes(&make, m);
     make_key(&make, "tokenizer.ggml.token_type", 9);
     make_put_u32(&make.kv, 4);
-    make_put_u64(&make.kv, (uint64_t) m->n_tokens);
-    for (int32_t i = 0; i < m->n_tokens; i++)
+    make_put_u64(&make.kv, (uint64_t) (m->n_tokens + others));
+    for (int32_t i = 0; i < m->n_tokens + others; i++)
         make_put_u32(&make.kv, 1);
     make_key(&make, "tokenizer.ggml.merges", 9);
     make_put_u32(&make.kv, 8);
@@ -183,7 +240,7 @@ open_model(const model_t *m, di_err_t *err)
     for (int i = 0; i < m->n_rules; i++) {
         sprintf(rule, "%s %s", m->spelled[m->rules[i][0]],
                 m->spelled[m->rules[i][1]]);
-        make_put_str(&make.kv, rule);
+        make_put_str(&make.kv, spell(rule, chinese, out));
     }
 
     make_file(&make, &file);
@@ -227,6 +284,47 @@ check_text(const model_t *m, di_tok_t *tok, const char *text, size_t len)
     CHECK(same);
 }
 
+/* The same in Chinese; letters past the model's are none here. */
+static void
+check_chinese(const model_t *m, di_tok_t *tok)
+{
+    static int32_t want[TEXT_MAX], got[TEXT_MAX];
+    static char    letters[TEXT_MAX], text[TEXT_MAX];
+    uint32_t       n_letters = 0;
+    size_t         len = 3 * (1 + draw(draw(8) == 0 ? 60 : 8)), n_want, n = 0;
+
+    while (m->spelled[n_letters][0] != '\0'
+           && m->spelled[n_letters][1] == '\0')
+        n_letters++;
+    if (n_letters < 2)
+        return;
+    for (size_t i = 0; i < len; i++) {
+        letters[i] = i % 3 == 0 ? 'a' : (char) ('b' + draw(n_letters - 1));
+        text[i] = (char) han[letters[i] - 'a'];
+    }
+    n_want = merge(m, letters, len, want);
+    CHECK_EQ_INT(di_tok_encode(tok, text, len, got, TEXT_MAX, &n), DI_OK);
+    if (n != n_want || memcmp(got, want, n * sizeof(*want)) != 0)
+        CHECK_EQ_STR(letters, "encoded as merging does");
+}
+
+static void
+test_chinese(const model_t *m)
+{
+    di_err_t    err = { 0 };
+    di_vocab_t *v = open_model(m, true, &err);
+    di_tok_t   *tok;
+
+    CHECK_EQ_STR(err.text, "");
+    if (v == NULL)
+        return;
+    CHECK_EQ_INT(di_tok_open(v, &tok), DI_OK);
+    for (int k = 0; k < 40; k++)
+        check_chinese(m, tok);
+    di_tok_close(tok);
+    di_vocab_close(v);
+}
+
 static void
 test_models(int n_models)
 {
@@ -240,7 +338,7 @@ test_models(int n_models)
         di_tok_t   *tok;
 
         draw_model(&m);
-        v = open_model(&m, &err);
+        v = open_model(&m, false, &err);
         if (v == NULL) {
             /* Splits of random tokens can make a rule that is needed before
              * its sides: that is refused, and nothing else is. */
@@ -249,6 +347,7 @@ test_models(int n_models)
             continue;
         }
         opened++;
+        test_chinese(&m);
         CHECK_EQ_INT(di_tok_open(v, &tok), DI_OK);
         for (int k = 0; k < 40; k++) {
             size_t len = 1 + draw(draw(8) == 0 ? 300 : 40);
@@ -281,7 +380,7 @@ test_order(void)
         strcpy(m.spelled[m.n_tokens], spelled[m.n_tokens]);
     memcpy(m.rules, rules, sizeof(rules));
     m.n_rules = 4;
-    v = open_model(&m, &err);
+    v = open_model(&m, false, &err);
     CHECK(v != NULL);
     if (v == NULL)
         return;
@@ -293,7 +392,7 @@ test_order(void)
     memcpy(m.rules, rules[1], sizeof(rules[1]));
     memcpy(m.rules[1], rules[3], sizeof(rules[3]));
     m.n_rules = 2;
-    CHECK(open_model(&m, &err) == NULL);
+    CHECK(open_model(&m, false, &err) == NULL);
     CHECK_EQ_INT(err.code, DI_EUNSUPPORTED);
     CHECK(strstr(err.text, "rule 0 comes before") != NULL);
 }
@@ -321,7 +420,7 @@ test_linear(void)
             add_rule(&m, i - 1, i - 1, i);
     }
     m.n_tokens = 6;
-    v = open_model(&m, NULL);
+    v = open_model(&m, false, NULL);
     if (v == NULL || di_tok_open(v, &tok) != DI_OK)
         abort();
 

@@ -181,6 +181,33 @@ bpe_long(di_tok_t *t, const uint8_t *s, size_t len, bpe_out_t *out)
     return DI_OK;
 }
 
+/* Encode a piece of Chinese characters and kana, starting from the tokens of
+ * these instead of bytes.  No rule joins a part of one with another here, so
+ * all that a character's bytes make of themselves first is its token; and as
+ * rules come behind those that make their sides, it makes no difference that
+ * it is there before its time.  Returns the number of ids; 0: this way isn't
+ * open to the piece. */
+static size_t
+bpe_chars(const di_vocab_t *v, const uint8_t *s, size_t len,
+          int32_t ids[BPE_SHORT_MAX])
+{
+    uint32_t left = 0, code;
+
+    if (v->chars == NULL || len % 3 != 0 || len > 3 * DI_MERGES_SHORT)
+        return 0;
+    for (size_t i = 0; i < len; i += 3) {
+        code = di_seams_code(s + i);
+        if (!di_seams_takes(code)
+            || (left != 0 && di_seams_is_partial(&v->seams, left, code)))
+            return 0;
+        ids[i / 3] = v->chars[code - DI_SEAMS_FIRST];
+        if (ids[i / 3] < 0)
+            return 0;
+        left = code;
+    }
+    return di_merges_encode_from(&v->merges, ids, len / 3);
+}
+
 /* The same for up to BPE_SHORT_MAX bytes, on the stack; returns the number
  * of ids. */
 static size_t
@@ -189,7 +216,10 @@ bpe_short(const di_vocab_t *v, const uint8_t *s, size_t len,
 {
     uint64_t left[BPE_SHORT_MAX / 64 + 1] = { 0 };
     uint8_t  copy[BPE_SHORT_MAX];
+    size_t   n = bpe_chars(v, s, len, ids);
 
+    if (n > 0)
+        return n;
     if (v->bytes_missing) {
         len = bpe_filter(v, s, len, copy);
         s = copy;
@@ -248,16 +278,23 @@ bpe_wide(di_tok_t *t, const uint8_t *s, size_t len, bpe_out_t *out)
         di_cache_wide_enter(set, &key, ids, n);
 }
 
-/* Encode a piece that has no entry for its key. */
+/* What a piece became, to be entered in the cache. */
+typedef struct {
+    const bpe_piece_t *piece;
+    int32_t            ids[DI_CACHE_IDS];
+    size_t             n;
+} bpe_new_t;
+
+/* Encode a piece that has no entry for its key.  *made: what to enter. */
 static int
 bpe_miss(di_tok_t *t, const char *text, const bpe_piece_t *piece,
-         bpe_out_t *out)
+         bpe_new_t *made, bpe_out_t *out)
 {
-    const di_vocab_t *v = t->vocab;
-    const uint8_t    *s = (const uint8_t *) text + piece->at;
-    int32_t           ids[BPE_SHORT_MAX];
-    size_t            n = 1;
+    const uint8_t *s = (const uint8_t *) text + piece->at;
+    int32_t        ids[BPE_SHORT_MAX];
+    size_t         n = 1;
 
+    made->n = SIZE_MAX;
     if (piece->len > BPE_SHORT_MAX)
         return bpe_long(t, s, piece->len, out);
     if (piece->key.high == 0) {
@@ -265,23 +302,25 @@ bpe_miss(di_tok_t *t, const char *text, const bpe_piece_t *piece,
         return DI_OK;
     }
 
-    ids[0] = di_vocab_whole(v, piece->key);
+    ids[0] = di_vocab_whole(t->vocab, piece->key);
     if (ids[0] < 0)
-        n = bpe_short(v, s, piece->len, ids);
+        n = bpe_short(t->vocab, s, piece->len, ids);
     bpe_put_all(out, ids, n);
-    if (n <= DI_CACHE_IDS)
-        di_cache_enter(piece->set, piece->key, ids, n);
+    made->piece = piece;
+    made->n = n;
+    memcpy(made->ids, ids, sizeof(made->ids));
     return DI_OK;
 }
 
 /* Encode the pieces that were gathered.  A first look finds those that the
- * cache knows, and brings what the others need into the core's cache.  Once
- * one of these is entered, an entry found before may have moved. */
+ * cache knows, and brings what the others need into the core's cache.  What
+ * is new is entered last, as it moves other entries. */
 static int
 bpe_flush(di_tok_t *t, const char *text, bpe_out_t *out)
 {
     const di_cache_entry_t *found[BPE_PIECES];
-    bool                    moved = false;
+    bpe_new_t               made[BPE_PIECES];
+    size_t                  n_made = 0;
     int                     rc;
 
     for (size_t i = 0; i < t->n_pieces; i++) {
@@ -295,19 +334,18 @@ bpe_flush(di_tok_t *t, const char *text, bpe_out_t *out)
             __builtin_prefetch(di_vocab_whole_home(t->vocab, piece->key));
     }
     for (size_t i = 0; i < t->n_pieces; i++) {
-        const bpe_piece_t *piece = &t->pieces[i];
-
-        if (moved && piece->key.high != 0)
-            found[i] = di_cache_find(piece->set, piece->key);
         if (found[i] != NULL) {
             bpe_put_entry(out, found[i]);
             continue;
         }
-        rc = bpe_miss(t, text, piece, out);
+        rc = bpe_miss(t, text, &t->pieces[i], &made[n_made], out);
         if (rc != DI_OK)
             return rc;
-        moved = true;
+        n_made += made[n_made].n <= DI_CACHE_IDS;
     }
+    for (size_t i = 0; i < n_made; i++)
+        di_cache_enter(made[i].piece->set, made[i].piece->key, made[i].ids,
+                       made[i].n);
     t->n_pieces = 0;
     return DI_OK;
 }
@@ -337,19 +375,24 @@ bpe_gather(di_tok_t *t, const char *text, size_t len, size_t pos, size_t end,
     return DI_OK;
 }
 
-/* Gather a pre-token that begins like a Chinese one, in pieces. */
+/* Gather a pre-token that may have Chinese characters, in pieces. */
 static int
 bpe_gather_cut(di_tok_t *t, const char *text, size_t len, size_t pos,
                size_t end, bpe_out_t *out)
 {
-    int rc = DI_OK;
+    uint32_t ends[BPE_PIECES];
+    size_t   n;
+    int      rc = DI_OK;
 
-    while (rc == DI_OK && pos < end) {
-        size_t next = di_seams_next(&t->vocab->seams, (const uint8_t *) text,
-                                    pos, end);
-
-        rc = bpe_gather(t, text, len, pos, next, out);
-        pos = next;
+    while (pos < end) {
+        n = di_seams_cut(&t->vocab->seams, (const uint8_t *) text, pos, end,
+                         ends, BPE_PIECES);
+        for (size_t i = 0; rc == DI_OK && i < n; i++) {
+            rc = bpe_gather(t, text, len, pos, ends[i], out);
+            pos = ends[i];
+        }
+        if (rc != DI_OK)
+            return rc;
     }
     return rc;
 }
@@ -385,8 +428,7 @@ bpe_text(di_tok_t *t, const char *text, size_t len, bpe_out_t *out)
 
             if (v->words.slots != NULL)
                 rc = bpe_gather_word(t, text, len, pos, end, out);
-            else if ((uint8_t) text[pos] >= 0xe3
-                     || end - pos > DI_VOCAB_KEY_MAX)
+            else if (end - pos > DI_VOCAB_KEY_MAX)
                 rc = bpe_gather_cut(t, text, len, pos, end, out);
             else
                 rc = bpe_gather(t, text, len, pos, end, out);

@@ -394,10 +394,35 @@ build_seams(di_build_t *b, di_vocab_t *v)
         if (v->merges.tokens[i].order > 1)
             di_seams_add(&v->seams, (const uint8_t *) s, len);
     }
+    if (!b->words)
+        v->pretok.seams = &v->seams;
     /* A character that loses a byte in encoding isn't what was entered. */
     for (int i = 0x80; i < 256; i++) {
         if (v->byte_ids[i] < 0)
             di_seams_hide(&v->seams);
+    }
+    return DI_OK;
+}
+
+/* The tokens of single characters, where encoding may start from these. */
+static int
+build_chars(di_build_t *b, di_vocab_t *v)
+{
+    size_t n = DI_SEAMS_END - DI_SEAMS_FIRST;
+
+    if (!v->merges.ordered)
+        return DI_OK;
+    v->chars = malloc(n * sizeof(*v->chars));
+    if (v->chars == NULL)
+        return di_build_nomem(b);
+    memset(v->chars, 0xff, n * sizeof(*v->chars));
+    for (uint32_t i = 0; i < v->size; i++) {
+        size_t         len;
+        const uint8_t *s = (const uint8_t *) di_vocab_at(v, (int32_t) i, &len);
+
+        if (v->merges.tokens[i].order > 1 && len == 3
+            && di_seams_takes(di_seams_code(s)))
+            v->chars[di_seams_code(s) - DI_SEAMS_FIRST] = (int32_t) i;
     }
     return DI_OK;
 }
@@ -507,7 +532,7 @@ di_build_finish(di_build_t *b)
 {
     static int (*const steps[])(di_build_t *b, di_vocab_t *v) = {
         build_bytes, build_merges, build_index_names, build_trie,
-        build_seams, build_index_wholes, build_index_words,
+        build_seams, build_chars, build_index_wholes, build_index_words,
     };
     int rc = DI_OK;
 

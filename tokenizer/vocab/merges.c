@@ -164,13 +164,15 @@ di_merges_build(di_merges_t *m, const int32_t (*ids)[3], uint64_t n_rules,
             merges_join(m, id, rank);
     }
 
+    m->ordered = true;
     for (uint64_t rank = 0; rank < n_rules; rank++) {
         const int32_t *id = ids[rank];
         uint32_t       l = m->tokens[id[0]].order;
         uint32_t       r = m->tokens[id[1]].order;
+        bool           early = l >= rank + 2 || r >= rank + 2;
 
-        if (l != 0 && r != 0 && (l >= rank + 2 || r >= rank + 2)
-            && m->tokens[id[2]].order == 0
+        m->ordered &= l != 0 && r != 0 && !early;
+        if (l != 0 && r != 0 && early && m->tokens[id[2]].order == 0
             && merges_apart_before(m, id[0], id[1]))
             return rank;
     }
@@ -187,17 +189,12 @@ merges_pair(const di_merges_t *m, int32_t left, int32_t right)
     return (di_merges_pair_t) { rule->order, rule->id };
 }
 
-size_t
-di_merges_encode(const di_merges_t *m, const int32_t first[256],
-                 const uint8_t *s, size_t len, int32_t ids[DI_MERGES_SHORT])
+/* Apply the rules to n tokens, whose pairs are known. */
+static size_t
+merges_apply(const di_merges_t *m, int32_t ids[DI_MERGES_SHORT],
+             di_merges_pair_t pairs[DI_MERGES_SHORT], size_t n)
 {
-    di_merges_pair_t pairs[DI_MERGES_SHORT];    /* of ids i and i + 1        */
-    size_t           n = len, at, from;
-
-    for (size_t i = 0; i < n; i++)
-        ids[i] = first[s[i]];
-    for (size_t i = 0; i + 1 < n; i++)
-        pairs[i] = m->bytes[s[i] << 8 | s[i + 1]];
+    size_t at, from;
 
     while (n > 1) {
         at = 0;
@@ -219,4 +216,30 @@ di_merges_encode(const di_merges_t *m, const int32_t first[256],
             pairs[i] = merges_pair(m, ids[i], ids[i + 1]);
     }
     return n;
+}
+
+size_t
+di_merges_encode(const di_merges_t *m, const int32_t first[256],
+                 const uint8_t *s, size_t len, int32_t ids[DI_MERGES_SHORT])
+{
+    di_merges_pair_t pairs[DI_MERGES_SHORT];    /* of ids i and i + 1        */
+
+    for (size_t i = 0; i < len; i++)
+        ids[i] = first[s[i]];
+    for (size_t i = 0; i + 1 < len; i++)
+        pairs[i] = m->bytes[s[i] << 8 | s[i + 1]];
+    return merges_apply(m, ids, pairs, len);
+}
+
+size_t
+di_merges_encode_from(const di_merges_t *m, int32_t ids[DI_MERGES_SHORT],
+                      size_t n)
+{
+    di_merges_pair_t pairs[DI_MERGES_SHORT];
+
+    for (size_t i = 0; i + 1 < n; i++)
+        di_merges_prefetch(m, ids[i], ids[i + 1]);
+    for (size_t i = 0; i + 1 < n; i++)
+        pairs[i] = merges_pair(m, ids[i], ids[i + 1]);
+    return merges_apply(m, ids, pairs, n);
 }

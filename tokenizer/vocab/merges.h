@@ -69,6 +69,8 @@ typedef struct {
     uint64_t *maybe;        /* [(mask + 1) / 16] four bits for each slot; a
                                pair whose bit is 0 has no rule               */
     di_merges_token_t *tokens;  /* [number of tokens]                        */
+    bool      ordered;      /* all rules come behind those that make their
+                               sides                                         */
     di_merges_pair_t *bytes;    /* [256 * 256] those for two bytes           */
 } di_merges_t;
 
@@ -142,6 +144,10 @@ di_merges_rule(const di_merges_t *m, int32_t left, int32_t right)
 size_t di_merges_encode(const di_merges_t *m, const int32_t first[256],
                         const uint8_t *s, size_t len,
                         int32_t ids[DI_MERGES_SHORT]);
+
+/* The same from n tokens on, at most DI_MERGES_SHORT. */
+size_t di_merges_encode_from(const di_merges_t *m,
+                             int32_t ids[DI_MERGES_SHORT], size_t n);
 
 /* Do two whole tokens stay apart, once the bytes at their border do?
  * O(depth of their splits).  Use di_merges_apart(). */

@@ -159,14 +159,6 @@ pretok_classify(uint32_t code)
     }
 }
 
-/* Chinese characters as far as Unicode 1.1 has them, and kana. */
-static bool
-pretok_is_h(uint32_t code)
-{
-    return (code >= 0x4e00 && code <= 0x9fa5)
-           || (code >= 0x3040 && code <= 0x30ff);
-}
-
 void
 di_pretok_init(di_pretok_t *p, di_pretok_kind_t kind)
 {
@@ -184,7 +176,7 @@ di_pretok_init(di_pretok_t *p, di_pretok_kind_t kind)
             p->codes[c] = pretok_new[i].class;
     }
     for (uint32_t c = 0; c < DI_PRETOK_CODES; c++) {
-        if (fine && pretok_is_h(c))
+        if (fine && di_seams_takes(c))
             p->codes[c] = PRETOK_H;
         else if (!fine && (p->codes[c] & (PRETOK_M | PRETOK_P)) != 0)
             p->codes[c] = PRETOK_O;
@@ -472,6 +464,15 @@ pretok_rest(const di_pretok_t *p, const uint8_t *s, size_t n,
     return at;
 }
 
+/* End of the run of Chinese characters and kana. */
+static const uint8_t *
+pretok_h(const uint8_t *s, const uint8_t *end)
+{
+    while (end - s >= 3 && di_seams_takes(di_seams_code(s)))
+        s += 3;
+    return s;
+}
+
 static const uint8_t *
 pretok_deepseek(const di_pretok_t *p, const uint8_t *s, const uint8_t *end)
 {
@@ -485,7 +486,7 @@ pretok_deepseek(const di_pretok_t *p, const uint8_t *s, const uint8_t *end)
     case PRETOK_N:
         return pretok_numbers(p, s, end, 3);
     case PRETOK_H:
-        return pretok_run(p, s + n, end, PRETOK_H);
+        return pretok_h(s + n, end);
     case PRETOK_P:
         return pretok_marks(p, s, n, end);
     }
@@ -567,18 +568,31 @@ pretok_block(const di_pretok_t *p, const char *text, size_t pos,
     return n;
 }
 
+/* Is a block worth the while?  Not where plain text ends at once. */
+static inline bool
+pretok_is_plain(const di_pretok_t *p, const char *text, size_t len,
+                size_t pos)
+{
+    return p->classify != NULL && len - pos >= DI_PRETOK_BLOCK
+           && ((text[pos] | text[pos + 1] | text[pos + 2]) & 0x80) == 0;
+}
+
 size_t
 di_pretok_cut(const di_pretok_t *p, const char *text, size_t len, size_t pos,
               uint32_t *ends, size_t cap)
 {
-    size_t n = 0;
+    const uint8_t *s = (const uint8_t *) text;
+    bool           seams = p->seams != NULL && p->kind == DI_PRETOK_DEEPSEEK;
+    size_t         n = 0;
 
     while (pos < len && cap - n >= DI_PRETOK_BLOCK) {
         size_t found = 0;
 
-        if (p->classify != NULL && len - pos >= DI_PRETOK_BLOCK
-            && (uint8_t) text[pos] < 0x80)
+        if (pretok_is_plain(p, text, len, pos))
             found = pretok_block(p, text, pos, ends + n);
+        else if (seams && len - pos >= 3
+                 && di_seams_takes(di_seams_code(s + pos)))
+            found = di_seams_run(p->seams, s, pos, len, ends + n, cap - n);
         if (found == 0) {
             ends[n] = (uint32_t) di_pretok_next(p, text, len, pos);
             found = 1;

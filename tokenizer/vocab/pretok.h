@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "di_gguf.h"
+#include "seams.h"
 
 /* Code points at and above this are of no class in any version of Unicode,
  * but for the variation selectors of plane 14, which are marks: planes 4 to
@@ -37,6 +38,8 @@ typedef struct {
     di_pretok_kind_t kind;
     struct di_pretok_classes_s (*classify)(const uint8_t *s);   /* of
                                pretok_block.h; NULL: not on this machine     */
+    const di_seams_t *seams;    /* where di_pretok_cut() may cut further;
+                               NULL: nowhere                                 */
     uint8_t selectors;      /* class of the variation selectors              */
     uint8_t bytes[256];     /* class of an ASCII byte; 0: not ASCII          */
     uint8_t codes[DI_PRETOK_CODES]; /* class of a code                       */
@@ -66,9 +69,9 @@ size_t di_pretok_split(const di_pretok_t *p, const char *text, size_t len,
 
 #define DI_PRETOK_CUT_MIN  64
 
-/* The same for as many pre-tokens as ends[cap], cap >= DI_PRETOK_CUT_MIN, may
+/* The same for as many pre-tokens, or pieces of them between seams, as ends[cap], cap >= DI_PRETOK_CUT_MIN, may
  * take, which is not always cap: their number, at least one.  len is below
- * 2^32. */
+ * 2^32.  A long text costs O(len) in all. */
 size_t di_pretok_cut(const di_pretok_t *p, const char *text, size_t len,
                      size_t pos, uint32_t *ends, size_t cap);
 

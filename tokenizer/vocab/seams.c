@@ -12,52 +12,36 @@
 #include "seams.h"
 
 #define SEAMS_GUESSED_MAX  ((size_t) 1 << 22)
-#define SEAMS_CODES_MAX    (0x5200 + 0xc0)
+#define SEAMS_CODES_MAX    (0x51a6 + 0xc0)
 
 bool
 di_seams_init(di_seams_t *s)
 {
     s->n_guessed = 0;
     s->pairs = calloc((size_t) 1 << (DI_SEAMS_BITS - 6), sizeof(*s->pairs));
-    return s->pairs != NULL;
+    s->partial = calloc((size_t) 1 << (DI_SEAMS_BITS - 6),
+                        sizeof(*s->partial));
+    return s->pairs != NULL && s->partial != NULL;
 }
 
 void
 di_seams_deinit(di_seams_t *s)
 {
     free(s->pairs);
+    free(s->partial);
 }
 
 void
 di_seams_hide(di_seams_t *s)
 {
     memset(s->pairs, 0xff, (size_t) 1 << (DI_SEAMS_BITS - 3));
+    memset(s->partial, 0xff, (size_t) 1 << (DI_SEAMS_BITS - 3));
 }
 
 static inline uint32_t
 seams_bit(uint32_t left, uint32_t right)
 {
     return (left << 16 | right) * 0x9e3779b1u >> (32 - DI_SEAMS_BITS);
-}
-
-/* Chinese characters and kana, all of three bytes. */
-static inline bool
-seams_takes(uint32_t code)
-{
-    return code - 0x4e00 < 0x5200 || code - 0x3040 < 0xc0;
-}
-
-static inline uint32_t
-seams_code(const uint8_t *s)
-{
-    return (s[0] & 0x0fu) << 12 | (s[1] & 0x3fu) << 6 | (s[2] & 0x3fu);
-}
-
-static inline bool
-seams_is_three(const uint8_t *s)
-{
-    return (s[0] & 0xf0) == 0xe0 && (s[1] & 0xc0) == 0x80
-           && (s[2] & 0xc0) == 0x80;
 }
 
 /* What a token shows of a character: some of its bits. */
@@ -71,8 +55,8 @@ static bool
 seams_tail(const uint8_t *s, size_t n, seams_part_t *part)
 {
     if (n >= 3) {
-        *part = (seams_part_t) { UINT32_MAX, seams_code(s + n - 3) };
-        return seams_is_three(s + n - 3);
+        *part = (seams_part_t) { UINT32_MAX, di_seams_code(s + n - 3) };
+        return part->bits != 0;
     }
     *part = (seams_part_t) { 0, 0 };
     for (size_t i = 0; i < n; i++) {
@@ -106,19 +90,19 @@ seams_list(seams_part_t part, uint16_t codes[SEAMS_CODES_MAX])
 {
     size_t n = 0;
 
-    for (uint32_t code = 0x3040; code < 0xa000; code++) {
-        if (seams_takes(code) && (code & part.mask) == part.bits)
+    for (uint32_t code = DI_SEAMS_FIRST; code < DI_SEAMS_END; code++) {
+        if (di_seams_takes(code) && (code & part.mask) == part.bits)
             codes[n++] = (uint16_t) code;
     }
     return n;
 }
 
 static void
-seams_enter(di_seams_t *s, uint32_t left, uint32_t right)
+seams_enter(uint64_t *bits, uint32_t left, uint32_t right)
 {
     uint32_t bit = seams_bit(left, right);
 
-    s->pairs[bit / 64] |= 1ull << bit % 64;
+    bits[bit / 64] |= 1ull << bit % 64;
 }
 
 /* Enter all pairs of characters that have these parts. */
@@ -134,8 +118,10 @@ seams_guess(di_seams_t *s, seams_part_t left, seams_part_t right)
         return;
     }
     for (size_t i = 0; i < n_a; i++) {
-        for (size_t k = 0; k < n_b; k++)
-            seams_enter(s, a[i], b[k]);
+        for (size_t k = 0; k < n_b; k++) {
+            seams_enter(s->pairs, a[i], b[k]);
+            seams_enter(s->partial, a[i], b[k]);
+        }
     }
 }
 
@@ -150,33 +136,63 @@ di_seams_add(di_seams_t *s, const uint8_t *token, size_t len)
             continue;
         if (i < 3 || len - i < 3)
             seams_guess(s, left, right);
-        else if (seams_takes(left.bits) && seams_takes(right.bits))
-            seams_enter(s, left.bits, right.bits);
+        else if (di_seams_takes(left.bits) && di_seams_takes(right.bits))
+            seams_enter(s->pairs, left.bits, right.bits);
     }
 }
 
+bool
+di_seams_is_partial(const di_seams_t *s, uint32_t left, uint32_t right)
+{
+    uint32_t bit = seams_bit(left, right);
+
+    return s->partial[bit / 64] >> bit % 64 & 1;
+}
+
+/* Whether there is a seam can't be foreseen, so nothing branches on it: an
+ * end is always written, and counted if it is one. */
 size_t
-di_seams_next(const di_seams_t *s, const uint8_t *text, size_t pos,
-              size_t end)
+di_seams_cut(const di_seams_t *s, const uint8_t *text, size_t pos, size_t end,
+             uint32_t *ends, size_t cap)
 {
     uint32_t left = 0, code, bit;
+    size_t   n = 0;
 
-    while (end - pos >= 3) {
-        if (!seams_is_three(text + pos)) {
-            pos++;
+    while (end - pos >= 3 && n < cap - 1) {
+        code = di_seams_code(text + pos);
+        if (!di_seams_takes(code)) {
             left = 0;
+            pos += code != 0 ? 3 : 1;
             continue;
         }
-        code = seams_code(text + pos);
-        if (!seams_takes(code)) {
-            code = 0;
-        } else if (left != 0) {
-            bit = seams_bit(left, code);
-            if ((s->pairs[bit / 64] >> bit % 64 & 1) == 0)
-                return pos;
-        }
+        bit = seams_bit(left, code);
+        ends[n] = (uint32_t) pos;
+        n += (left != 0) & ~(unsigned) (s->pairs[bit / 64] >> bit % 64) & 1;
         left = code;
         pos += 3;
     }
-    return end;
+    if (n < cap - 1 || end - pos < 3)
+        ends[n++] = (uint32_t) end;
+    return n;
+}
+
+size_t
+di_seams_run(const di_seams_t *s, const uint8_t *text, size_t pos, size_t len,
+             uint32_t *ends, size_t cap)
+{
+    uint32_t left = di_seams_code(text + pos), code, bit;
+    size_t   n = 0;
+
+    for (pos += 3; len - pos >= 3 && n < cap - 1; pos += 3) {
+        code = di_seams_code(text + pos);
+        if (!di_seams_takes(code))
+            break;
+        bit = seams_bit(left, code);
+        ends[n] = (uint32_t) pos;
+        n += ~(unsigned) (s->pairs[bit / 64] >> bit % 64) & 1;
+        left = code;
+    }
+    if (n < cap - 1)
+        ends[n++] = (uint32_t) pos;
+    return n;
 }

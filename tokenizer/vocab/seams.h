@@ -28,6 +28,8 @@
 typedef struct {
     uint64_t *pairs;        /* [1 << (DI_SEAMS_BITS - 6)]; a bit is set for
                                each pair of characters that some token has   */
+    uint64_t *partial;      /* [the same] of these, pairs of which the token
+                               has one character in part                     */
     size_t    n_guessed;    /* pairs entered for tokens that have only a part
                                of a character                                */
 } di_seams_t;
@@ -43,8 +45,39 @@ void di_seams_add(di_seams_t *s, const uint8_t *token, size_t len);
 /* Hide all seams. */
 void di_seams_hide(di_seams_t *s);
 
-/* The first seam in text[pos + 1 .. end), or end. */
-size_t di_seams_next(const di_seams_t *s, const uint8_t *text, size_t pos,
-                     size_t end);
+/* Cut text[pos..end) at its seams: the ends of up to cap >= 1 pieces, the last
+ * of which is at a seam or at end.  Returns their number. */
+size_t di_seams_cut(const di_seams_t *s, const uint8_t *text, size_t pos,
+                    size_t end, uint32_t *ends, size_t cap);
+
+/* The same for the run of such characters at text[pos], of which there is one,
+ * in a text of len bytes: the last piece ends at a seam or with the run. */
+size_t di_seams_run(const di_seams_t *s, const uint8_t *text, size_t pos,
+                    size_t len, uint32_t *ends, size_t cap);
+
+/* May a token begin or end inside one of these two neighbours and have a part
+ * of the other? */
+bool di_seams_is_partial(const di_seams_t *s, uint32_t left, uint32_t right);
+
+/* Chinese characters as far as Unicode 1.1 had them, and kana: those that
+ * DeepSeek's pre-tokenizer keeps apart.  All have three bytes in UTF-8. */
+#define DI_SEAMS_FIRST  0x3040u
+#define DI_SEAMS_END    0x9fa6u
+
+static inline bool
+di_seams_takes(uint32_t code)
+{
+    return code - 0x4e00 < 0x51a6 || code - 0x3040 < 0xc0;
+}
+
+/* The code point of three bytes; 0: they aren't one. */
+static inline uint32_t
+di_seams_code(const uint8_t *s)
+{
+    uint32_t code = (s[0] & 0x0fu) << 12 | (s[1] & 0x3fu) << 6 | (s[2] & 0x3fu);
+
+    return (s[0] & 0xf0) == 0xe0 && (s[1] & 0xc0) == 0x80
+           && (s[2] & 0xc0) == 0x80 ? code : 0;
+}
 
 #endif

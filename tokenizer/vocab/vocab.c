@@ -52,6 +52,7 @@ di_vocab_close(di_vocab_t *v)
     di_merges_deinit(&v->merges);
     di_trie_deinit(&v->trie);
     di_seams_deinit(&v->seams);
+    free(v->chars);
     free(v->wholes);
     free(v->words.slots);
     free(v->template_text);

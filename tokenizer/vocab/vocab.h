@@ -76,6 +76,9 @@ struct di_vocab_s {
     uint64_t    wholes_mask;
     di_pretok_t pretok;
     di_seams_t  seams;
+    int32_t    *chars;      /* [DI_SEAMS_END - DI_SEAMS_FIRST] whole tokens of
+                               one such character, -1: none; NULL: encoding
+                               can't start from characters                   */
     di_vocab_index_t words; /* tokens that are not whole, and that a
                                pre-token with their bytes becomes even so;
                                slots NULL: none                              */
@@ -114,13 +117,11 @@ di_vocab_key(const char *s, size_t len, size_t left)
     di_vocab_key_t key = { 0, 0 };
 
     if (left >= sizeof(key)) {
+        unsigned bits = 8 * (unsigned) len;
+
         memcpy(&key, s, sizeof(key));
-        if (len <= 8) {
-            key.low &= UINT64_MAX >> (64 - 8 * len);
-            key.high = 0;
-        } else {
-            key.high &= UINT64_MAX >> (128 - 8 * len);
-        }
+        key.low &= UINT64_MAX >> (bits < 64 ? 64 - bits : 0);
+        key.high &= bits > 64 ? UINT64_MAX >> (128 - bits) : 0;
     } else {
         memcpy(&key, s, len);
     }
