@@ -333,7 +333,8 @@ escape(reader_t *r, char **src, char **dst)
 
     at = c == '\0' ? NULL : strchr(from, c);
     if (at == NULL)
-        return fail_as(r, *src, "unknown escape in a string",
+        return fail_as(r, r->lax && *src + 1 < r->end ? *src + 1 : *src,
+                       "unknown escape in a string",
                        "invalid escape");
 
     *(*dst)++ = to[at - from];
