@@ -264,7 +264,7 @@ struct ngx_http_deepinfer_engine_s {
 
 struct ngx_http_deepinfer_pool_s {
     ngx_str_t                      name;
-    ngx_str_t                      model;       /* path of the model's file */
+    ngx_str_t                      model;       /* path of file or folder */
     ngx_str_t                      dialect_name; /* empty: by the template */
     ngx_array_t                    engines;     /* of engine_t */
     ngx_array_t                    aliases;     /* of ngx_str_t */
@@ -278,6 +278,7 @@ struct ngx_http_deepinfer_pool_s {
     size_t                         n_models;
     u_char                         fingerprint[DI_IPC_FINGERPRINT];
     time_t                         created;     /* of the model's file */
+    unsigned                       fingerprinted:1;
 
     ngx_http_deepinfer_stats_t    *stats;       /* in the shared zone */
 

@@ -101,7 +101,9 @@ ngx_http_deepinfer_engine_connect(ngx_http_deepinfer_engine_t *engine)
 
     ngx_memzero(&err, sizeof(di_err_t));
 
-    rc = di_ipc_client_open(engine->path, engine->pool->fingerprint,
+    rc = di_ipc_client_open(engine->path,
+                            engine->pool->fingerprinted
+                            ? engine->pool->fingerprint : NULL,
                             &engine->client, &err);
 
     if (rc != DI_OK) {
@@ -141,6 +143,14 @@ ngx_http_deepinfer_engine_handshake(ngx_http_deepinfer_engine_t *engine)
 
     if (rc != DI_OK) {
         ngx_http_deepinfer_engine_lost(engine, err.text);
+        return;
+    }
+
+    if (di_ipc_client_welcome(engine->client)->vocab
+        < di_vocab_size(engine->pool->vocab))
+    {
+        ngx_http_deepinfer_engine_lost(engine, "its vocabulary is smaller "
+                                       "than the pool's");
         return;
     }
 

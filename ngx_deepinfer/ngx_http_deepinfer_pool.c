@@ -17,6 +17,10 @@ static char *ngx_http_deepinfer_pool_end(ngx_conf_t *cf,
     ngx_http_deepinfer_pool_t *pool);
 static char *ngx_http_deepinfer_pool_load(ngx_conf_t *cf,
     ngx_http_deepinfer_pool_t *pool);
+static int ngx_http_deepinfer_pool_speak(ngx_http_deepinfer_pool_t *pool,
+    di_err_t *err);
+static int ngx_http_deepinfer_pool_fingerprint(ngx_http_deepinfer_pool_t *pool,
+    ngx_file_info_t *fi, di_err_t *err);
 static char *ngx_http_deepinfer_pool_names(ngx_conf_t *cf,
     ngx_http_deepinfer_pool_t *pool);
 static void ngx_http_deepinfer_pool_unload(void *data);
@@ -128,10 +132,7 @@ ngx_http_deepinfer_pool_end(ngx_conf_t *cf, ngx_http_deepinfer_pool_t *pool)
 static char *
 ngx_http_deepinfer_pool_load(ngx_conf_t *cf, ngx_http_deepinfer_pool_t *pool)
 {
-    int              rc;
     di_err_t         err;
-    di_str_t         text;
-    di_gguf_t       *gguf;
     ngx_file_info_t  fi;
 
     ngx_memzero(&err, sizeof(di_err_t));
@@ -145,43 +146,87 @@ ngx_http_deepinfer_pool_load(ngx_conf_t *cf, ngx_http_deepinfer_pool_t *pool)
 
     pool->created = ngx_file_mtime(&fi);
 
-    rc = di_gguf_open((char *) pool->model.data, &gguf, &err);
-    if (rc != DI_OK) {
-        goto failed;
-    }
+    if (!ngx_is_file(&fi) && !ngx_is_dir(&fi)) {
+        (void) di_err_set(&err, DI_EINVAL, 0,
+                          "it is no regular file and no folder");
 
-    rc = di_gguf_fingerprint(gguf, pool->fingerprint);
-
-    if (rc == DI_OK) {
-        rc = di_vocab_open_gguf(gguf, &pool->vocab, &err);
-    }
-
-    if (rc == DI_OK) {
-
-        if (di_gguf_str(gguf, "tokenizer.chat_template", &text) != DI_OK) {
-            text.data = NULL;
-            text.len = 0;
-        }
-
-        rc = di_dialect_open(pool->vocab, text,
-                             pool->dialect_name.len
-                             ? (char *) pool->dialect_name.data : NULL,
-                             &pool->dialect, &err);
-    }
-
-    di_gguf_close(gguf);
-
-    if (rc == DI_OK) {
+    } else if (di_vocab_open_path((char *) pool->model.data, &pool->vocab,
+                                  &err)
+               == DI_OK
+               && ngx_http_deepinfer_pool_speak(pool, &err) == DI_OK
+               && ngx_http_deepinfer_pool_fingerprint(pool, &fi, &err)
+                  == DI_OK)
+    {
         return ngx_http_deepinfer_pool_names(cf, pool);
     }
-
-failed:
 
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                        "model \"%V\" of pool \"%V\" cannot be used: %s",
                        &pool->model, &pool->name,
                        err.code ? err.text : "out of memory");
     return NGX_CONF_ERROR;
+}
+
+
+/* By its name, by what the model calls itself, by its chat template. */
+
+static int
+ngx_http_deepinfer_pool_speak(ngx_http_deepinfer_pool_t *pool,
+    di_err_t *err)
+{
+    size_t       i;
+    di_str_t     text;
+    const char  *name, *type;
+
+    static const struct {
+        const char  *type;
+        const char  *name;
+    } types[] = {
+        { "deepseek_v4", "deepseek-v4" },
+        { "deepseek_v41", "deepseek-v4.1" },
+    };
+
+    text.data = di_vocab_template(pool->vocab, &text.len);
+    name = pool->dialect_name.len ? (char *) pool->dialect_name.data : NULL;
+
+    if (name == NULL) {
+        type = di_vocab_model_type(pool->vocab);
+
+        for (i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+            if (ngx_strcmp(type, types[i].type) == 0) {
+                name = types[i].name;
+            }
+        }
+    }
+
+    return di_dialect_open(pool->vocab, text, name, &pool->dialect, err);
+}
+
+
+/*
+ * A GGUF file holds the whole model, so its engines can be told which one is
+ * meant.  A folder's tokenizer says nothing of the weights.
+ */
+
+static int
+ngx_http_deepinfer_pool_fingerprint(ngx_http_deepinfer_pool_t *pool,
+    ngx_file_info_t *fi, di_err_t *err)
+{
+    int         rc;
+    di_gguf_t  *gguf;
+
+    if (ngx_is_dir(fi)
+        || di_gguf_open((char *) pool->model.data, &gguf, NULL) != DI_OK)
+    {
+        return DI_OK;
+    }
+
+    rc = di_gguf_fingerprint(gguf, pool->fingerprint);
+    di_gguf_close(gguf);
+
+    pool->fingerprinted = 1;
+
+    return rc;
 }
 
 

@@ -6,6 +6,7 @@ use warnings;
 use DI::Engine qw(echo);
 use DI::Nginx;
 use DI::Proc;
+use IO::Uncompress::Gunzip qw(gunzip $GunzipError);
 use POSIX ();
 use Test::More;
 
@@ -17,6 +18,13 @@ my $root = $nginx->root;
 DI::Proc::spew("$root/text", 'this is not a model');
 POSIX::mkfifo("$root/fifo", 0600) or die "mkfifo: $!\n";
 DI::Proc::spew("$root/extra.conf", "alias included;\n");
+
+# A folder as that of DeepSeek-V4.1, with a small vocabulary.
+gunzip('t/data/tokenizer/small/tokenizer.json.gz' => \my $tokenizer)
+    or die "$GunzipError\n";
+mkdir("$root/$_") or die "mkdir: $!\n" for qw(v41 other);
+DI::Proc::spew("$root/$_/tokenizer.json", $tokenizer) for qw(v41 other);
+DI::Proc::spew("$root/v41/config.json", '{"model_type":"deepseek_v41"}');
 
 # What nginx -t says of a configuration; (exit status, output).
 sub try_conf {
@@ -64,6 +72,10 @@ my @bad = (
      'cannot be used: '],
     ['a model that is a pipe', pool("model $root/fifo; $engine"), '',
      'is no regular file'],
+    ['a folder without a tokenizer', pool("model $root/logs; $engine"), '',
+     'cannot be used: '],
+    ['a folder that does not tell its dialect',
+     pool("model $root/other; $engine"), '', 'has no chat template'],
     ['an unknown dialect', pool("model $model; $engine dialect klingon;"),
      '', 'klingon'],
     ['an engine over TCP', pool("model $model; engine 127.0.0.1:1;"), '',
@@ -158,6 +170,12 @@ my ($status, $output) = try_conf(<<"END", <<'END2');
         queue 10;
         engine_timeout 30s;
         dialect chatml;
+    }
+    deepinfer_pool two { model $root/v41; $engine }
+    deepinfer_pool three {
+        model   $root/other/tokenizer.json;
+        dialect deepseek-v4;
+        $engine
     }
     deepinfer_ping 10s;
     deepinfer_buffer_size 32k;

@@ -58,8 +58,9 @@ typedef struct {
     req_t           *bucket[ECHO_BUCKETS];
     const char      *fallback;   /* --script: played when there is none     */
     FILE            *log;        /* NULL: --quiet                           */
-    int32_t          im_start;   /* -1: the vocabulary has none             */
-    int32_t          im_end;
+    int32_t          user;       /* opens a user message; -1: none          */
+    int32_t          im_end;     /* ends one, and the output                */
+    bool             chatml;     /* the role follows as text                */
     uint32_t         vocab_size;
     uint32_t         max_model_len;
     char            *text;       /* scratch of the prompt's text            */

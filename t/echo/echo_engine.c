@@ -1,7 +1,9 @@
 /*
  * echo_engine.c - an engine without a model, for tests and benchmarks.
  *
- *     echo-engine [serve] --listen unix:PATH --model FILE.gguf [options]
+ *     echo-engine [serve] --listen unix:PATH --model PATH [options]
+ *
+ * PATH is a GGUF file, or a tokenizer.json or its folder: the vocabulary.
  *
  * It speaks the same channel as deepinfer-engine and behaves like it in all
  * that a worker can see: STARTED, tokens with log-probabilities, n choices,
@@ -30,6 +32,9 @@
 #include <unistd.h>
 
 #include "echo.h"
+
+/* <|User|>, with fullwidth bars */
+#define DEEPSEEK_USER "<\xef\xbd\x9c" "User\xef\xbd\x9c>"
 
 #define MESSAGES_MAX 1024        /* taken between two steps                 */
 #define STATUS_US    100000u     /* between status pages when idle          */
@@ -221,7 +226,7 @@ static void
 usage(void)
 {
     (void) puts(
-        "usage: echo-engine [serve] --listen unix:PATH --model FILE.gguf "
+        "usage: echo-engine [serve] --listen unix:PATH --model PATH "
         "[options]\n"
         "  --name NAME          model name told to workers (echo)\n"
         "  --max-model-len N    (the file's)\n"
@@ -332,20 +337,24 @@ parse_options(int argc, char **argv, options_t *o)
 static void
 open_model(echo_t *e, options_t *o)
 {
-    uint64_t         v;
-    di_err_t         err = { 0 };
-    di_gguf_t       *gguf;
-    const int32_t   *end_ids;
+    uint64_t          v = 8192;
+    di_err_t          err = { 0 };
+    di_gguf_t        *gguf;
+    const int32_t    *end_ids;
     di_ipc_welcome_t *w = &o->conf.welcome;
 
-    if (di_gguf_open(o->model, &gguf, &err) != DI_OK
-        || di_vocab_open_gguf(gguf, &e->vocab, &err) != DI_OK)
+    if (di_vocab_open_path(o->model, &e->vocab, &err) != DI_OK)
         echo_fail("%s: %s", o->model, err.text);
     if (di_tok_open(e->vocab, &e->tok) != DI_OK)
         echo_fail("out of memory");
 
-    if (di_gguf_u64(gguf, "llama.context_length", &v) != DI_OK)
-        v = 8192;
+    /* Only a GGUF file tells more than a vocabulary. */
+    if (di_gguf_open(o->model, &gguf, NULL) == DI_OK) {
+        (void) di_gguf_u64(gguf, "llama.context_length", &v);
+        di_gguf_fingerprint(gguf, w->fingerprint);
+        di_gguf_close(gguf);
+    }
+
     if (o->max_model_len != 0 && o->max_model_len < v)
         v = o->max_model_len;
     if (v < 2)
@@ -354,7 +363,12 @@ open_model(echo_t *e, options_t *o)
     e->max_model_len = (uint32_t) (v < INT32_MAX ? v : INT32_MAX);
     e->vocab_size = di_vocab_size(e->vocab);
 
-    e->im_start = di_vocab_special(e->vocab, "<|im_start|>", 12);
+    e->user = di_vocab_special(e->vocab, "<|im_start|>", 12);
+    e->chatml = e->user >= 0;
+    if (!e->chatml)
+        e->user = di_vocab_special(e->vocab, DEEPSEEK_USER,
+                                   sizeof(DEEPSEEK_USER) - 1);
+
     e->im_end = di_vocab_special(e->vocab, "<|im_end|>", 10);
     if (e->im_end < 0) {
         if (di_vocab_end_ids(e->vocab, &end_ids) == 0)
@@ -362,12 +376,10 @@ open_model(echo_t *e, options_t *o)
         e->im_end = end_ids[0];
     }
 
-    di_gguf_fingerprint(gguf, w->fingerprint);
     (void) snprintf(w->arith, sizeof(w->arith), "echo");
     w->vocab = e->vocab_size;
     w->max_model_len = e->max_model_len;
     w->pid = (uint32_t) getpid();
-    di_gguf_close(gguf);
 }
 
 int

@@ -2,7 +2,7 @@
  * request.c - from a submission to a request with its script.
  *
  * What a request shall answer stands in the last user message of its prompt,
- * which is found by ChatML's control tokens; a prompt without them is all
+ * which is found by ChatML's or DeepSeek's control tokens; a prompt without them is all
  * user text.  A request is one allocation, its script two or three more.
  */
 
@@ -129,9 +129,9 @@ decode(echo_t *e, const int32_t *ids, uint32_t n)
     return len;
 }
 
-/* Find the last user message of a ChatML prompt: its text in e->text at
- * *start, *len; its tokens, [*n] at the returned address.  A prompt without
- * one is all user text. */
+/* Find the last user message of a prompt in ChatML or DeepSeek's spelling: its
+ * text in e->text at *start, *len; its tokens, [*n] at the returned address.
+ * A prompt without one is all user text. */
 static const int32_t *
 last_user(echo_t *e, const di_gen_request_t *req, size_t *start, size_t *len,
           uint32_t *n)
@@ -140,11 +140,19 @@ last_user(echo_t *e, const di_gen_request_t *req, size_t *start, size_t *len,
     uint32_t    i, k, end = req->n_prompt;
     const char  role[] = "user\n";
 
-    for (i = req->n_prompt; e->im_start >= 0 && i-- > 0; ) {
-        if (req->prompt[i] == e->im_end)
-            end = i;
-        if (req->prompt[i] != e->im_start)
+    for (i = req->n_prompt; e->user >= 0 && i-- > 0; ) {
+        if (req->prompt[i] != e->user) {
+            if (di_vocab_is_special(e->vocab, req->prompt[i]))
+                end = i;
             continue;
+        }
+
+        if (!e->chatml) {
+            *start = 0;
+            *len = decode(e, req->prompt + i + 1, end - (i + 1));
+            *n = end - (i + 1);
+            return req->prompt + i + 1;
+        }
 
         k = end - (i + 1) < sizeof(role) - 1 ? end - (i + 1)
                                              : sizeof(role) - 1;

@@ -187,9 +187,12 @@ wrong:
     return false;
 }
 
-/* Append the tokens of a text; *n gets their number. */
+typedef int (*encode_pt)(di_tok_t *tok, const char *text, size_t len,
+                         int32_t *ids, size_t cap, size_t *n);
+
+/* Append the tokens of a text; *count gets their number. */
 static bool
-add_text(parser_t *ps, uint32_t *count)
+add_text(parser_t *ps, encode_pt encode, uint32_t *count)
 {
     char    *buf;
     size_t   i, n, len;
@@ -200,8 +203,7 @@ add_text(parser_t *ps, uint32_t *count)
         return false;
 
     ids = malloc((len + 1) * sizeof(*ids));
-    if (ids == NULL || di_tok_encode(ps->tok, buf, len, ids, len, &n) != DI_OK)
-    {
+    if (ids == NULL || encode(ps->tok, buf, len, ids, len, &n) != DI_OK) {
         ps->nomem = true;
         goto done;
     }
@@ -223,13 +225,25 @@ done:
 /* ------------------------------------------------------------ directives -- */
 
 static bool
-do_say(parser_t *ps)
+say(parser_t *ps, encode_pt encode)
 {
     uint32_t n, first = ps->script->n_tokens;
 
-    return add_text(ps, &n)
+    return add_text(ps, encode, &n)
            && add_op(ps, (script_op_t) { .type = OP_TOKENS, .a = first,
                                          .b = n });
+}
+
+static bool
+do_say(parser_t *ps)
+{
+    return say(ps, di_tok_encode);
+}
+
+static bool
+do_raw(parser_t *ps)
+{
+    return say(ps, di_tok_encode_raw);
 }
 
 static bool
@@ -238,7 +252,8 @@ do_repeat(parser_t *ps)
     uint32_t n, first = ps->script->n_tokens;
     uint64_t total;
 
-    return number(ps, UINT32_MAX, &total) && add_text(ps, &n) && n > 0
+    return number(ps, UINT32_MAX, &total)
+           && add_text(ps, di_tok_encode, &n) && n > 0
            && add_op(ps, (script_op_t) { .type = OP_REPEAT, .a = first,
                                          .b = n, .us = total });
 }
@@ -484,7 +499,8 @@ static const struct {
     const char *name;
     bool      (*parse)(parser_t *ps);
 } directives[] = {
-    { "say", do_say },       { "bytes", do_bytes },   { "ids", do_ids },
+    { "say", do_say },       { "raw", do_raw },
+    { "bytes", do_bytes },   { "ids", do_ids },
     { "repeat", do_repeat }, { "per", do_per },       { "first", do_first },
     { "every", do_every },   { "wait", do_wait },     { "choice", do_choice },
     { "lp", do_lp },         { "finish", do_finish }, { "noend", do_noend },

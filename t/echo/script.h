@@ -9,6 +9,7 @@
  *
  *   output
  *     @@say TEXT          tokens of the text; \n \t \r \\ \xHH are escapes
+ *     @@raw TEXT          the same, but what spells an added token is it
  *     @@bytes HH HH ...   these bytes, one token each (UTF-8 split over tokens)
  *     @@ids N N ...       these token ids, special ones too
  *     @@repeat N TEXT     the text's tokens over and over, N tokens in all
