@@ -34,12 +34,12 @@ typedef struct {
 
 static di_vocab_t *vocab;
 
-static di_chat_req_t *
+static di_req_t *
 request(bool stream, unsigned min_tokens, const di_str_t *stops,
         size_t n_stops)
 {
     di_sbuf_t      b = { 0 };
-    di_chat_req_t *req = NULL;
+    di_req_t *req = NULL;
     di_api_err_t   e;
     size_t         i;
 
@@ -56,23 +56,24 @@ request(bool stream, unsigned min_tokens, const di_str_t *stops,
     }
     di_sbuf_lit(&b, "]}");
 
-    if (di_chat_parse(b.data, b.len, NULL, &req, &e) != DI_OK)
+    if (di_req_parse(DI_API_CHAT, NULL, b.data, b.len, &req, &e) != DI_OK)
         req = NULL;              /* a NUL in a stop string is refused       */
     di_sbuf_free(&b);
     return req;
 }
 
 static void
-respond(const case_t *c, const di_chat_req_t *req, unsigned step, bool stream,
+respond(const case_t *c, const di_req_t *req, unsigned step, bool stream,
         seen_t *seen, bool *stopped)
 {
-    di_chat_out_t *out;
-    di_sbuf_t      b = { 0 };
-    bool           done;
-    size_t         i, k, n;
+    di_out_conf_t conf = { .vocab = vocab, .id = "id", .model = { "m", 1 } };
+    di_out_t     *out;
+    di_sbuf_t     b = { 0 };
+    bool          done;
+    size_t        i, k, n;
 
-    MUST(di_chat_out_open(req, vocab, "id", (di_str_t) { "m", 1 }, 0, &out)
-         == DI_OK);
+    conf.req = req;
+    MUST(di_out_open(&conf, &out) == DI_OK);
     *stopped = false;
 
     for (i = 0; i < c->n && !*stopped; i += n) {
@@ -80,13 +81,13 @@ respond(const case_t *c, const di_chat_req_t *req, unsigned step, bool stream,
         if (n > c->n - i)
             n = c->n - i;
         for (k = i; k < i + n; k++)
-            MUST(di_chat_out_logprob(out, 0, c->tokens[k], -1, NULL, 0)
+            MUST(di_out_logprob(out, 0, c->tokens[k], -1, NULL, 0)
                  == DI_OK);
-        MUST(di_chat_out_tokens(out, 0, c->tokens + i, n, &b, stopped)
+        MUST(di_out_tokens(out, 0, c->tokens + i, n, &b, stopped, NULL)
              == DI_OK);
     }
 
-    MUST(di_chat_out_finish(out, 0, DI_CHAT_LENGTH, &b, &done) == DI_OK);
+    MUST(di_out_finish(out, 0, DI_END_LENGTH, &b, &done) == DI_OK);
     MUST(done);
     seen_reset(seen);
 
@@ -94,12 +95,12 @@ respond(const case_t *c, const di_chat_req_t *req, unsigned step, bool stream,
         seen_stream(b.data, b.len, seen);
         MUST(seen->choices[0].finishes == 1);
     } else {
-        MUST(b.len == 0 && di_chat_out_body(out, &b) == DI_OK);
+        MUST(b.len == 0 && di_out_body(out, &b) == DI_OK);
         seen_body(b.data, b.len, seen);
     }
 
     MUST(seen->broken == NULL && !seen->choices[0].disorder);
-    di_chat_out_close(out);
+    di_out_close(out);
     di_sbuf_free(&b);
 }
 
@@ -128,8 +129,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static case_t           c;
     static seen_t           seen;
     static text_t           want;
-    const di_chat_params_t *params;
-    di_chat_req_t          *req;
+    const di_req_params_t *params;
+    di_req_t          *req;
     di_str_t                stops[3];
     size_t                  n_stops, i, cut, end;
     unsigned                options;
@@ -159,7 +160,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (req == NULL)
             return 0;
 
-        params = di_chat_req_params(req);
+        params = di_req_params(req);
         cut = c.bytes.len;
         met = model_stop(c.bytes.data, c.bytes.len, c.from, params->stop,
                          params->n_stop, &cut, &end);
@@ -170,7 +171,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         MUST(stopped == met);
         MUST(seen.choices[0].text.len == want.len);
         MUST(memcmp(seen.choices[0].text.data, want.data, want.len) == 0);
-        di_chat_req_close(req);
+        di_req_close(req);
 
         if (stream)
             break;

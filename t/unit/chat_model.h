@@ -1,6 +1,6 @@
 /*
  * chat_model.h - what a choice's text must be, computed slowly and plainly,
- * and readers of what di_chat_out_t wrote.  Shared by test and fuzz target.
+ * and readers of what di_out_t wrote.  Shared by test and fuzz target.
  */
 
 #ifndef CHAT_MODEL_H
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tokenizer/api/di_chat.h"
+#include "tokenizer/api/di_out.h"
 
 typedef struct {
     char   data[16384];

@@ -31,10 +31,14 @@ enum {
 
 static di_vocab_t *vocab;
 
+static di_out_conf_t conf = {
+    .id = "chatcmpl-1", .model = S("m\"1"), .created = 1700000000,
+};
+
 /* One response under test. */
 typedef struct {
-    di_chat_req_t *req;
-    di_chat_out_t *out;
+    di_req_t *req;
+    di_out_t *out;
     di_sbuf_t      sse;
     bool           stopped;
     bool           done;
@@ -43,37 +47,38 @@ typedef struct {
 static void
 run_open(run_t *r, const char *more)
 {
-    const di_chat_limits_t limits = { .vocab = 1000 };
+    const di_req_options_t options = { .vocab = 1000 };
     di_api_err_t           e;
     char                   body[2048];
 
     memset(r, 0, sizeof(*r));
     snprintf(body, sizeof(body), "{\"model\":\"m\",\"messages\":[{\"role\":"
              "\"user\",\"content\":\"\"}]%s%s}", more[0] ? "," : "", more);
-    if (di_chat_parse(body, strlen(body), &limits, &r->req, &e) != DI_OK) {
+    if (di_req_parse(DI_API_CHAT, &options, body, strlen(body), &r->req, &e)
+        != DI_OK)
+    {
         printf("%s: %s\n", more, e.message);
         abort();
     }
 
-    CHECK_EQ_INT(di_chat_out_open(r->req, vocab, "chatcmpl-1",
-                                  (di_str_t) S("m\"1"), 1700000000, &r->out),
-                 DI_OK);
-    di_chat_out_start(r->out, 10, 4);
+    conf.req = r->req;
+    CHECK_EQ_INT(di_out_open(&conf, &r->out), DI_OK);
+    CHECK_EQ_INT(di_out_start(r->out, 10, 4, NULL, &r->sse), DI_OK);
 }
 
 static void
 run_close(run_t *r)
 {
-    di_chat_out_close(r->out);
-    di_chat_req_close(r->req);
+    di_out_close(r->out);
+    di_req_close(r->req);
     di_sbuf_free(&r->sse);
 }
 
 static void
 run_tokens(run_t *r, uint32_t choice, const int32_t *tokens, size_t n)
 {
-    CHECK_EQ_INT(di_chat_out_tokens(r->out, choice, tokens, n, &r->sse,
-                                    &r->stopped), DI_OK);
+    CHECK_EQ_INT(di_out_tokens(r->out, choice, tokens, n, &r->sse,
+                               &r->stopped, NULL), DI_OK);
 }
 
 static void
@@ -91,9 +96,9 @@ run_bytes(run_t *r, const char *s)
 }
 
 static void
-run_finish(run_t *r, uint32_t choice, di_chat_finish_t reason)
+run_finish(run_t *r, uint32_t choice, di_end_t reason)
 {
-    CHECK_EQ_INT(di_chat_out_finish(r->out, choice, reason, &r->sse, &r->done),
+    CHECK_EQ_INT(di_out_finish(r->out, choice, reason, &r->sse, &r->done),
                  DI_OK);
 }
 
@@ -145,38 +150,38 @@ check_stream_bytes(void)
     run_expect(&r, DELTA(0, " world\\\"\\n") E);
     run_token(&r, TINY_END);
     run_expect(&r, "");
-    CHECK_EQ_STR(di_chat_out_finish_reason(r.out), "");
-    run_finish(&r, 0, DI_CHAT_STOP);
+    CHECK_EQ_STR(di_out_finish_reason(r.out), "");
+    run_finish(&r, 0, DI_END_STOP);
     run_expect(&r, FINISH(0, "stop") E);
     CHECK(r.done);
-    run_finish(&r, 0, DI_CHAT_LENGTH);
+    run_finish(&r, 0, DI_END_LENGTH);
     run_token(&r, W_HELLO);
     run_expect(&r, "");
     CHECK(r.done);
-    CHECK_EQ_STR(di_chat_out_finish_reason(r.out), "stop");
-    CHECK_EQ_INT(di_chat_out_completion_tokens(r.out), 5);
-    CHECK_EQ_INT(di_chat_out_end(r.out, &r.sse), DI_OK);
+    CHECK_EQ_STR(di_out_finish_reason(r.out), "stop");
+    CHECK_EQ_INT(di_out_completion_tokens(r.out), 5);
+    CHECK_EQ_INT(di_out_end(r.out, &r.sse), DI_OK);
     run_expect(&r, "data: [DONE]\n\n");
-    CHECK_EQ_INT(di_chat_out_tokens(r.out, 1, NULL, 0, &r.sse, &r.stopped),
+    CHECK_EQ_INT(di_out_tokens(r.out, 1, NULL, 0, &r.sse, &r.stopped,
+                               NULL), DI_EINVAL);
+    CHECK_EQ_INT(di_out_finish(r.out, 1, DI_END_STOP, &r.sse, &r.done),
                  DI_EINVAL);
-    CHECK_EQ_INT(di_chat_out_finish(r.out, 1, DI_CHAT_STOP, &r.sse, &r.done),
-                 DI_EINVAL);
-    CHECK_EQ_INT(di_chat_out_logprob(r.out, 1, 0, 0, NULL, 0), DI_EINVAL);
+    CHECK_EQ_INT(di_out_logprob(r.out, 1, 0, 0, NULL, 0), DI_EINVAL);
     run_close(&r);
 
     /* An answer without any token. */
     run_open(&r, "\"stream\":true");
-    run_finish(&r, 0, DI_CHAT_LENGTH);
+    run_finish(&r, 0, DI_END_LENGTH);
     run_expect(&r, ROLE(0) E FINISH(0, "length") E);
     run_close(&r);
 
     /* After a fault the caller writes the error event. */
     run_open(&r, "\"stream\":true");
     run_tokens(&r, 0, (int32_t[]) { W_HELLO, 0xe4 }, 2);
-    run_finish(&r, 0, DI_CHAT_ERROR);
+    run_finish(&r, 0, DI_END_ERROR);
     run_expect(&r, ROLE(0) E DELTA(0, "Hello") E DELTA(0, "\xef\xbf\xbd") E);
     CHECK(r.done);
-    CHECK_EQ_STR(di_chat_out_finish_reason(r.out), "error");
+    CHECK_EQ_STR(di_out_finish_reason(r.out), "error");
     run_close(&r);
 }
 
@@ -193,16 +198,16 @@ check_usage(void)
     run_tokens(&r, 0, (int32_t[]) { W_HELLO, W_J }, 2);
     run_expect(&r, ROLE(2) UE DELTA(2, "ab") UE ROLE(0) UE DELTA(0, "HelloJ")
                UE);
-    run_finish(&r, 0, DI_CHAT_LENGTH);
+    run_finish(&r, 0, DI_END_LENGTH);
     CHECK(!r.done);
     run_tokens(&r, 1, (int32_t[]) { TINY_EOS }, 1);
-    run_finish(&r, 1, DI_CHAT_STOP);
+    run_finish(&r, 1, DI_END_STOP);
     CHECK(!r.done);
-    run_finish(&r, 2, DI_CHAT_LENGTH);
+    run_finish(&r, 2, DI_END_LENGTH);
     CHECK(r.done);
     run_expect(&r, FINISH(0, "length") UE ROLE(1) UE FINISH(1, "stop") UE
                FINISH(2, "length") UE);
-    CHECK_EQ_INT(di_chat_out_end(r.out, &r.sse), DI_OK);
+    CHECK_EQ_INT(di_out_end(r.out, &r.sse), DI_OK);
     run_expect(&r, HEAD "],\"usage\":{\"prompt_tokens\":10,"
                "\"completion_tokens\":4,\"total_tokens\":14,"
                "\"prompt_tokens_details\":{\"cached_tokens\":4}}}\n\n"
@@ -217,14 +222,14 @@ check_body_bytes(void)
     run_t     r;
 
     run_open(&r, "\"n\":2");
-    CHECK_EQ_INT(di_chat_out_tokens(r.out, 0, (int32_t[]) { W_HELLO, '"' }, 2,
-                                    NULL, &r.stopped), DI_OK);
-    CHECK_EQ_INT(di_chat_out_finish(r.out, 0, DI_CHAT_LENGTH, NULL, &r.done),
+    CHECK_EQ_INT(di_out_tokens(r.out, 0, (int32_t[]) { W_HELLO, '"' }, 2, NULL,
+                               &r.stopped, NULL), DI_OK);
+    CHECK_EQ_INT(di_out_finish(r.out, 0, DI_END_LENGTH, NULL, &r.done),
                  DI_OK);
-    CHECK_EQ_INT(di_chat_out_finish(r.out, 1, DI_CHAT_STOP, NULL, &r.done),
+    CHECK_EQ_INT(di_out_finish(r.out, 1, DI_END_STOP, NULL, &r.done),
                  DI_OK);
     CHECK(r.done);
-    CHECK_EQ_INT(di_chat_out_body(r.out, &b), DI_OK);
+    CHECK_EQ_INT(di_out_body(r.out, &b), DI_OK);
     di_sbuf_add(&b, "", 1);
     CHECK_EQ_STR(b.data, "{\"id\":\"chatcmpl-1\",\"object\":"
                  "\"chat.completion\",\"created\":1700000000,\"model\":"
@@ -268,7 +273,7 @@ check_characters(void)
     /* The unfinished end is one U+FFFD. */
     run_bytes(&r, "\xf0\x9f\x98");
     run_expect(&r, "");
-    run_finish(&r, 0, DI_CHAT_LENGTH);
+    run_finish(&r, 0, DI_END_LENGTH);
     run_expect(&r, DELTA(0, "\xef\xbf\xbd") E FINISH(0, "length") E);
     run_close(&r);
 }
@@ -310,9 +315,9 @@ check_stops(void)
     CHECK(r.stopped);
     CHECK_EQ_STR(shown(&r), "ABC");
     r.sse.len = 0;
-    run_finish(&r, 0, DI_CHAT_LENGTH);
+    run_finish(&r, 0, DI_END_LENGTH);
     run_expect(&r, FINISH(0, "stop") E);
-    CHECK_EQ_INT(di_chat_out_completion_tokens(r.out), 6);
+    CHECK_EQ_INT(di_out_completion_tokens(r.out), 6);
     run_close(&r);
 
     /* What looked like one and isn't comes out, no more of it held. */
@@ -324,7 +329,7 @@ check_stops(void)
     run_token(&r, 'x');
     CHECK_EQ_STR(shown(&r), "ababababx");
     run_token(&r, W_ABAB);
-    run_finish(&r, 0, DI_CHAT_LENGTH);
+    run_finish(&r, 0, DI_END_LENGTH);
     CHECK_EQ_STR(shown(&r), "ababababxabab");
     run_close(&r);
 
@@ -340,7 +345,7 @@ check_stops(void)
     run_tokens(&r, 0, (int32_t[]) { W_HELLO, W_XSTOP, W_WORLD }, 3);
     CHECK(r.stopped);
     CHECK_EQ_STR(shown(&r), "Hellox");
-    CHECK_EQ_INT(di_chat_out_completion_tokens(r.out), 2);
+    CHECK_EQ_INT(di_out_completion_tokens(r.out), 2);
     run_close(&r);
 
     /* The first complete one wins; of two, the one that began first. */
@@ -390,7 +395,7 @@ check_hidden(void)
     CHECK_EQ_STR(shown(&r), "\xe4\xbd\xa0<tool>");
     run_bytes(&r, "<|im_end|>z");
     CHECK_EQ_STR(shown(&r), "\xe4\xbd\xa0<tool><|im_end|>");
-    CHECK_EQ_INT(di_chat_out_completion_tokens(r.out), 20);
+    CHECK_EQ_INT(di_out_completion_tokens(r.out), 20);
     run_close(&r);
 
     /* The end comes in the middle of a held tail. */
@@ -398,7 +403,7 @@ check_hidden(void)
     run_bytes(&r, "a<|i");
     run_token(&r, TINY_END);
     CHECK_EQ_STR(shown(&r), "a");
-    run_finish(&r, 0, DI_CHAT_STOP);
+    run_finish(&r, 0, DI_END_STOP);
     CHECK_EQ_STR(shown(&r), "a<|i");
     run_close(&r);
 }
@@ -407,19 +412,19 @@ check_hidden(void)
 static void
 check_logprobs(void)
 {
-    const di_chat_top_t top[] = {
+    const di_out_top_t top[] = {
         { W_NI, -0.5f }, { TINY_END, -INFINITY }, { 0xe4, -3 },
     };
     di_sbuf_t b = { 0 };
     run_t     r;
 
     run_open(&r, "\"stream\":true,\"logprobs\":true,\"top_logprobs\":2");
-    CHECK_EQ_INT(di_chat_out_logprob(r.out, 0, 0xe4, -1.5f, top, 3), DI_OK);
+    CHECK_EQ_INT(di_out_logprob(r.out, 0, 0xe4, -1.5f, top, 3), DI_OK);
     run_token(&r, 0xe4);
     run_expect(&r, ROLE(0) E);
-    CHECK_EQ_INT(di_chat_out_logprob(r.out, 0, 0xbd, 0, NULL, 0), DI_OK);
-    CHECK_EQ_INT(di_chat_out_logprob(r.out, 0, 0xa0, NAN, NULL, 0), DI_OK);
-    CHECK_EQ_INT(di_chat_out_logprob(r.out, 0, TINY_END, -1, NULL, 0), DI_OK);
+    CHECK_EQ_INT(di_out_logprob(r.out, 0, 0xbd, 0, NULL, 0), DI_OK);
+    CHECK_EQ_INT(di_out_logprob(r.out, 0, 0xa0, NAN, NULL, 0), DI_OK);
+    CHECK_EQ_INT(di_out_logprob(r.out, 0, TINY_END, -1, NULL, 0), DI_OK);
     run_tokens(&r, 0, (int32_t[]) { 0xbd, 0xa0, TINY_END }, 3);
     run_expect(&r, HEAD "{\"index\":0,\"delta\":{\"content\":\"\xe4\xbd\xa0\"}"
                ",\"logprobs\":{\"content\":["
@@ -433,17 +438,17 @@ check_logprobs(void)
                "{\"token\":\"\\\\xa0\",\"logprob\":-9999.0,\"bytes\":[160],"
                "\"top_logprobs\":[]}],\"refusal\":null},"
                "\"finish_reason\":null}]" E);
-    run_finish(&r, 0, DI_CHAT_STOP);
+    run_finish(&r, 0, DI_END_STOP);
     run_expect(&r, FINISH(0, "stop") E);
     run_close(&r);
 
     /* Entries of what a stop string took go out, later ones don't. */
     run_open(&r, "\"stream\":true,\"logprobs\":true,\"stop\":[\"DEFG\"]");
-    CHECK_EQ_INT(di_chat_out_logprob(r.out, 0, W_DEF, -1, NULL, 0), DI_OK);
+    CHECK_EQ_INT(di_out_logprob(r.out, 0, W_DEF, -1, NULL, 0), DI_OK);
     run_token(&r, W_DEF);
     run_expect(&r, ROLE(0) E);
-    CHECK_EQ_INT(di_chat_out_logprob(r.out, 0, W_GHI, -2, NULL, 0), DI_OK);
-    CHECK_EQ_INT(di_chat_out_logprob(r.out, 0, W_J, -3, NULL, 0), DI_OK);
+    CHECK_EQ_INT(di_out_logprob(r.out, 0, W_GHI, -2, NULL, 0), DI_OK);
+    CHECK_EQ_INT(di_out_logprob(r.out, 0, W_J, -3, NULL, 0), DI_OK);
     run_tokens(&r, 0, (int32_t[]) { W_GHI, W_J }, 2);
     run_expect(&r, HEAD "{\"index\":0,\"delta\":{\"content\":\"\"},"
                "\"logprobs\":{\"content\":[{\"token\":\"DEF\",\"logprob\":"
@@ -451,17 +456,17 @@ check_logprobs(void)
                "\"GHI\",\"logprob\":-2.0,\"bytes\":[71,72,73],"
                "\"top_logprobs\":[]}],\"refusal\":null},"
                "\"finish_reason\":null}]" E);
-    run_finish(&r, 0, DI_CHAT_STOP);
+    run_finish(&r, 0, DI_END_STOP);
     run_expect(&r, FINISH(0, "stop") E);
     run_close(&r);
 
     /* In a body; and not asked for, not written. */
     run_open(&r, "\"logprobs\":true");
-    CHECK_EQ_INT(di_chat_out_logprob(r.out, 0, 'a', -1, top, 3), DI_OK);
-    CHECK_EQ_INT(di_chat_out_logprob(r.out, 0, 'b', -1, top, 3), DI_OK);
+    CHECK_EQ_INT(di_out_logprob(r.out, 0, 'a', -1, top, 3), DI_OK);
+    CHECK_EQ_INT(di_out_logprob(r.out, 0, 'b', -1, top, 3), DI_OK);
     run_tokens(&r, 0, (int32_t[]) { 'a', 'b' }, 2);
-    run_finish(&r, 0, DI_CHAT_STOP);
-    CHECK_EQ_INT(di_chat_out_body(r.out, &b), DI_OK);
+    run_finish(&r, 0, DI_END_STOP);
+    CHECK_EQ_INT(di_out_body(r.out, &b), DI_OK);
     CHECK(memmem(b.data, b.len, "\"logprobs\":{\"content\":[{\"token\":\"a\","
                  "\"logprob\":-1.0,\"bytes\":[97],\"top_logprobs\":[]},{", 80)
           != NULL);
@@ -469,10 +474,10 @@ check_logprobs(void)
     run_close(&r);
 
     run_open(&r, "");
-    CHECK_EQ_INT(di_chat_out_logprob(r.out, 0, 'a', -1, NULL, 0), DI_OK);
+    CHECK_EQ_INT(di_out_logprob(r.out, 0, 'a', -1, NULL, 0), DI_OK);
     run_token(&r, 'a');
-    run_finish(&r, 0, DI_CHAT_STOP);
-    CHECK_EQ_INT(di_chat_out_body(r.out, &b), DI_OK);
+    run_finish(&r, 0, DI_END_STOP);
+    CHECK_EQ_INT(di_out_body(r.out, &b), DI_OK);
     CHECK(memmem(b.data, b.len, "\"logprobs\":null", 15) != NULL);
     di_sbuf_free(&b);
     run_close(&r);
@@ -548,7 +553,7 @@ feed(run_t *r, const case_t *c, size_t from, const di_str_t *stops,
             n = c->n - i;
 
         for (k = i; k < i + n; k++)
-            CHECK_EQ_INT(di_chat_out_logprob(r->out, 0, c->tokens[k], -1, NULL,
+            CHECK_EQ_INT(di_out_logprob(r->out, 0, c->tokens[k], -1, NULL,
                                              0), DI_OK);
         run_tokens(r, 0, c->tokens + i, n);
         if (!stream)
@@ -612,7 +617,7 @@ check_random_case(void)
         run_open(&r, more);
         feed(&r, &c, from, stops, n_stops, cut, met, form == 0);
         CHECK(r.stopped == met);
-        run_finish(&r, 0, DI_CHAT_LENGTH);
+        run_finish(&r, 0, DI_END_LENGTH);
 
         seen_reset(&s[form]);
         if (form == 0) {
@@ -620,7 +625,7 @@ check_random_case(void)
             CHECK_EQ_INT(s[0].choices[0].finishes, 1);
         } else {
             CHECK_EQ_INT(r.sse.len, 0);
-            CHECK_EQ_INT(di_chat_out_body(r.out, &r.sse), DI_OK);
+            CHECK_EQ_INT(di_out_body(r.out, &r.sse), DI_OK);
             seen_body(r.sse.data, r.sse.len, &s[1]);
         }
 
@@ -643,7 +648,7 @@ static void
 check_nomem(void)
 {
     const int32_t  tokens[] = { W_HELLO, W_AB, W_FACE, 0xe4 };
-    di_chat_out_t *out;
+    di_out_t *out;
     di_sbuf_t      sse, body;
     bool           stopped, done;
     run_t          r;
@@ -658,24 +663,24 @@ check_nomem(void)
             memset(&sse, 0, sizeof(sse));
             memset(&body, 0, sizeof(body));
             nomem_after(n);
-            rc = di_chat_out_open(r.req, vocab, "id", (di_str_t) S("m"), 1,
-                                  &out);
+            conf.req = r.req;
+            rc = di_out_open(&conf, &out);
             if (rc != DI_OK)
                 out = NULL;
 
             for (i = 0; i < 400 && rc == DI_OK; i++)
-                rc = di_chat_out_logprob(out, 0, tokens[i % 4], -1, NULL, 0);
+                rc = di_out_logprob(out, 0, tokens[i % 4], -1, NULL, 0);
             for (i = 0; i < 400 && rc == DI_OK; i++)
-                rc = di_chat_out_tokens(out, 0, &tokens[i % 4], 1, &sse,
-                                        &stopped);
+                rc = di_out_tokens(out, 0, &tokens[i % 4], 1, &sse, &stopped,
+                                   NULL);
             if (rc == DI_OK)
-                rc = di_chat_out_finish(out, 0, DI_CHAT_STOP, &sse, &done);
+                rc = di_out_finish(out, 0, DI_END_STOP, &sse, &done);
             if (rc == DI_OK)
-                rc = di_chat_out_end(out, &sse);
+                rc = di_out_end(out, &sse);
             if (rc == DI_OK)
-                rc = di_chat_out_body(out, &body);
+                rc = di_out_body(out, &body);
 
-            di_chat_out_close(out);
+            di_out_close(out);
             di_sbuf_free(&sse);
             di_sbuf_free(&body);
             if (!nomem_off())
@@ -702,6 +707,7 @@ main(void)
     printf("chat_out: seed %u\n", seed);
 
     vocab = tiny_vocab(words, sizeof(words) / sizeof(words[0]));
+    conf.vocab = vocab;
 
     check_stream_bytes();
     check_usage();

@@ -795,7 +795,7 @@ di_out_end(di_out_t *out, di_sbuf_t *sse)
 {
     out->sse = sse;
     out->ops->end(out);
-    return failed(out, NULL) ? DI_ENOMEM : DI_OK;
+    return sse->failed ? DI_ENOMEM : DI_OK;
 }
 
 int

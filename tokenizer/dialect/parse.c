@@ -702,42 +702,55 @@ matched(di_parse_t *p, const pattern_t *pat, size_t end)
     enter(p, next);
 }
 
-/* Advance every automaton by a symbol; the one that is complete, or NULL. */
+/* The automaton's state after a symbol; pat->n: it is complete. */
+static inline uint32_t
+advance(const pattern_t *pat, uint32_t k, uint16_t symbol, bool text)
+{
+    while (pat->symbols[k] != symbol
+           || (!text && k >= pat->text_from && k < pat->text_to)) {
+        if (k == 0)
+            return 0;
+        k = pat->border[k - 1];
+    }
+
+    return k + 1;
+}
+
+/* Advance every automaton by a symbol; the one that is complete, or NULL.
+ * Where several are the first wins; ours: of stop strings the longest, which
+ * begins first. */
 static const pattern_t *
 step(di_parse_t *p, uint16_t symbol, bool text)
 {
     const stage_t   *st = p->stage;
-    const pattern_t *pat;
+    const pattern_t *pat, *best = NULL;
     uint32_t         i, k;
     bool             under_way = false;
 
     for (i = 0; i < st->n; i++) {
         pat = &st->patterns[i];
-        k = p->states[i];
 
         if (pat->stop >= 0 && !p->stoppable) {
             p->states[i] = 0;
             continue;
         }
 
-        while (pat->symbols[k] != symbol
-               || (!text && k >= pat->text_from && k < pat->text_to)) {
-            if (k == 0) {
-                k = UINT32_MAX;
-                break;
-            }
+        k = advance(pat, p->states[i], symbol, text);
+
+        if (k == pat->n) {
+            if (pat->stop < 0 || p->rules->options.official)
+                return best != NULL ? best : pat;
+            if (best == NULL || pat->n > best->n)
+                best = pat;
             k = pat->border[k - 1];
         }
-
-        if (++k == pat->n)
-            return pat;
 
         p->states[i] = k;
         under_way |= k > 0;
     }
 
     p->under_way = under_way;
-    return NULL;
+    return best;
 }
 
 /* The symbol that ends at `end` in bytes. */
@@ -788,17 +801,49 @@ scan(di_parse_t *p, size_t at, size_t end, bool text)
     }
 }
 
+/* Bytes at the end that would still be a pattern's if these bytes came. */
+static size_t
+bytes_before(const pattern_t *pat, uint32_t k, const char *next, size_t n)
+{
+    size_t i;
+
+    for (i = 0; i < n && k < pat->n; i++)
+        k = advance(pat, k, (unsigned char) next[i], false);
+
+    return bytes_of(pat, k) < i ? 0 : bytes_of(pat, k) - i;
+}
+
+/* Bytes at the end that the pattern may still take.  An unfinished character
+ * comes next if there is one, as it is or as U+FFFD. */
+static size_t
+may_take(const di_parse_t *p, const pattern_t *pat, uint32_t k)
+{
+    size_t n, other, len = p->bytes.len;
+
+    if (p->held.len == 0 || p->rules->options.official) {
+        n = bytes_of(pat, k);
+
+    } else {
+        n = bytes_before(pat, k, p->held.data, p->held.len);
+        other = bytes_before(pat, k, "\xef\xbf\xbd", 3);
+        n = other > n ? other : n;
+    }
+
+    if (n != 0 && (pat->rule->when & DI_NEWLINES))
+        n += newlines_before(p, len - n);
+    return n;
+}
+
 /* Bytes at the end that some pattern may still take. */
 static size_t
 undecided(const di_parse_t *p)
 {
-    const stage_t   *st = p->stage;
-    const pattern_t *pat;
-    size_t           held = 0, n, len = p->bytes.len;
-    uint32_t         i;
+    const stage_t *st = p->stage;
+    size_t         held = 0, n;
+    uint32_t       i;
 
-    if (st->newlines)
-        held = newlines_before(p, len);
+    if (st->newlines && (p->held.len == 0 || p->rules->options.official))
+        held = newlines_before(p, p->bytes.len);
 
     if (!p->under_way)
         return held;
@@ -807,10 +852,7 @@ undecided(const di_parse_t *p)
         if (p->states[i] == 0)
             continue;
 
-        pat = &st->patterns[i];
-        n = bytes_of(pat, p->states[i]);
-        if (pat->rule->when & DI_NEWLINES)
-            n += newlines_before(p, len - n);
+        n = may_take(p, &st->patterns[i], p->states[i]);
         if (n > held)
             held = n;
     }
