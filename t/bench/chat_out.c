@@ -1,11 +1,13 @@
 /*
  * chat_out.c - what a streamed token costs before it is written to a socket:
- * find its bytes, assemble, look for stop strings, format the SSE event.
+ * find its bytes, assemble, look for stop strings and markers, format the SSE
+ * event; for each API, and for answers with reasoning and tool calls.
  *
  * Also what a request costs to parse: a short one, and one with a 330 KB
  * string, next to jansson's reading of the same bytes.  Each figure is the
- * best and the median of ROUNDS rounds on one thread; the buffers are small
- * enough to stay in the caches, as they do in a worker.
+ * best and the median of ROUNDS rounds of this process's CPU time on one
+ * thread; the buffers are small enough to stay in the caches, as they do in a
+ * worker.
  *
  * usage: chat_out
  */
@@ -15,7 +17,7 @@
 #include <time.h>
 
 #include "t/unit/tiny_vocab.h"
-#include "tokenizer/api/di_chat.h"
+#include "tokenizer/api/di_out.h"
 
 #define ROUNDS   21
 #define EVENTS   20000
@@ -27,9 +29,17 @@ static const di_str_t words[] = {
     S(" the"), S(" harbour"), S(" was"), S(" quiet"), S(" before"), S(" dawn"),
     S("."), S("\n\n"), S(" \xe4\xbd\xa0\xe5\xa5\xbd"), S(" \"quoted\""),
     S("\xf0\x9f"), S("\x98\x80"),
+    S(" invoke name=\"get\">"), S(" parameter name=\"k\" string=\"true\">"),
+    S("</"), S(" parameter>"), S(" invoke>"),
 };
 
-#define N_WORDS  (sizeof(words) / sizeof(words[0]))
+/* The first N_WORDS are text, the others parts of calls. */
+#define N_WORDS  12
+
+enum {
+    DSML = TINY_START, W_THE = TINY_WORDS, W_INVOKE = TINY_WORDS + N_WORDS,
+    W_PARAMETER, W_CLOSE, W_CLOSE_PARAMETER, W_CLOSE_INVOKE,
+};
 
 static di_vocab_t *vocab;
 
@@ -38,7 +48,7 @@ now_ns(void)
 {
     struct timespec t;
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return 1e9 * (double) t.tv_sec + (double) t.tv_nsec;
 }
 
@@ -58,74 +68,112 @@ print(const char *what, double ns[ROUNDS], const char *unit)
            ns[ROUNDS / 2], unit);
 }
 
-static di_chat_req_t *
-parse(const char *body, size_t len)
+static di_req_t *
+parse(di_api_t api, di_codec_t codec, const char *body, size_t len)
 {
-    const di_chat_limits_t limits = { .vocab = 1000 };
-    di_chat_req_t         *req;
-    di_api_err_t           e;
+    const di_req_options_t options = {
+        .codec = codec, .family = DI_FAMILY_V41, .vocab = 1000,
+        .caps = DI_CAN_TOOLS | DI_CAN_THINK,
+    };
+    di_req_t    *req;
+    di_api_err_t e;
 
-    if (di_chat_parse(body, len, &limits, &req, &e) != DI_OK) {
+    if (di_req_parse(api, &options, body, len, &req, &e) != DI_OK) {
         printf("%s\n", e.message);
         exit(1);
     }
     return req;
 }
 
-/* One stream of EVENTS calls with `per_call` tokens; the buffer is emptied
- * after each call, as after a write. */
+/* One stream of EVENTS calls with `per_call` of the n tokens, over and over;
+ * the buffer is emptied after each call, as after a write. */
 static double
-stream(const di_chat_req_t *req, size_t per_call, bool logprobs)
+stream(const di_req_t *req, const int32_t *tokens, size_t n, size_t per_call,
+       bool logprobs)
 {
-    const di_chat_top_t top[] = { { 'a', -1 }, { 'b', -2 } };
-    di_chat_out_t      *out;
-    di_sbuf_t           sse = { 0 };
-    int32_t             tokens[8];
-    bool                stopped;
-    double              start;
-    size_t              i, k, next = 0;
+    const di_out_top_t top[] = { { 'a', -1 }, { 'b', -2 } };
+    di_out_conf_t      conf = {
+        .req = req, .vocab = vocab, .spell = DI_SPELL_DSML,
+        .id = "chatcmpl-0123456789abcdef01234567",
+        .model = S("SmolLM2-135M-Instruct"), .created = 1700000000,
+    };
+    di_out_t          *out;
+    di_sbuf_t          sse = { 0 };
+    bool               stopped;
+    double             start;
+    size_t             i, k, next = 0;
 
-    if (di_chat_out_open(req, vocab, "chatcmpl-0123456789abcdef01234567",
-                         (di_str_t) S("SmolLM2-135M-Instruct"), 1700000000,
-                         &out) != DI_OK)
+    if (di_out_open(&conf, &out) != DI_OK
+        || di_out_start(out, 10, 4, NULL, &sse) != DI_OK)
         exit(1);
 
     start = now_ns();
 
     for (i = 0; i < EVENTS; i++) {
-        for (k = 0; k < per_call; k++) {
-            tokens[k] = TINY_WORDS + (int32_t) (next++ % N_WORDS);
-            if (logprobs)
-                (void) di_chat_out_logprob(out, 0, tokens[k], -1.25f, top, 2);
-        }
+        if (next + per_call > n)
+            next = 0;
+        for (k = 0; k < per_call && logprobs; k++)
+            (void) di_out_logprob(out, 0, tokens[next + k], -1.25f, top, 2);
         sse.len = 0;
-        if (di_chat_out_tokens(out, 0, tokens, per_call, &sse, &stopped)
-            != DI_OK)
+        if (di_out_tokens(out, 0, tokens + next, per_call, &sse, &stopped,
+                          NULL) != DI_OK)
             exit(1);
+        next += per_call;
     }
 
     start = now_ns() - start;
-    di_chat_out_close(out);
+    di_out_close(out);
     di_sbuf_free(&sse);
     return start / EVENTS;
 }
 
 static void
-bench_stream(const char *what, const char *fields, size_t per_call,
-             bool logprobs)
+bench_text(const char *what, di_api_t api, di_codec_t codec,
+           const char *fields, size_t per_call, bool logprobs)
 {
-    di_chat_req_t *req;
-    char           body[512];
-    double         ns[ROUNDS];
-    int            i;
+    int32_t   tokens[N_WORDS * 2];
+    di_req_t *req;
+    char      body[1024];
+    double    ns[ROUNDS];
+    size_t    i;
 
-    snprintf(body, sizeof(body), "{\"model\":\"m\",\"messages\":[{\"role\":"
-             "\"user\",\"content\":\"\"}],\"stream\":true%s}", fields);
-    req = parse(body, strlen(body));
+    for (i = 0; i < N_WORDS * 2; i++)
+        tokens[i] = TINY_WORDS + (int32_t) (i % N_WORDS);
+
+    snprintf(body, sizeof(body), "{\"model\":\"DeepSeek-V4.1-Flash\",\"%s\":"
+             "[{\"role\":\"user\",\"content\":\"q\"}],\"stream\":true%s%s}",
+             api == DI_API_RESPONSES ? "input" : "messages",
+             api == DI_API_MESSAGES ? ",\"max_tokens\":9" : "", fields);
+    req = parse(api, codec, body, strlen(body));
     for (i = 0; i < ROUNDS; i++)
-        ns[i] = stream(req, per_call, logprobs);
-    di_chat_req_close(req);
+        ns[i] = stream(req, tokens, N_WORDS * 2, per_call, logprobs);
+    di_req_close(req);
     print(what, ns, "event");
+}
+
+/* Calls of a tool, whose tokens are those of the vocabulary's words. */
+static void
+bench_calls(const char *what, di_api_t api, const char *fields)
+{
+    static const int32_t tokens[] = {
+        '<', DSML, W_INVOKE, '<', DSML, W_PARAMETER, W_THE, W_THE + 1,
+        W_THE + 2, W_THE + 3, W_THE + 4, W_THE + 5, W_THE + 9, W_CLOSE, DSML,
+        W_CLOSE_PARAMETER, W_CLOSE, DSML, W_CLOSE_INVOKE, '\n',
+    };
+    di_req_t *req;
+    char      body[1024];
+    double    ns[ROUNDS];
+    size_t    i, n = sizeof(tokens) / sizeof(tokens[0]);
+
+    snprintf(body, sizeof(body), "{\"model\":\"m\",\"%s\":[{\"role\":\"user\","
+             "\"content\":\"q\"}],\"stream\":true%s,%s}",
+             api == DI_API_RESPONSES ? "input" : "messages",
+             api == DI_API_MESSAGES ? ",\"max_tokens\":9" : "", fields);
+    req = parse(api, DI_CODEC_STRICT, body, strlen(body));
+    for (i = 0; i < ROUNDS; i++)
+        ns[i] = stream(req, tokens, n, 1, false);
+    di_req_close(req);
+    print(what, ns, "token");
 }
 
 static void
@@ -138,7 +186,7 @@ bench_parse(const char *what, const char *body, size_t len)
     for (i = 0; i < ROUNDS; i++) {
         start = now_ns();
         for (k = 0; k < PARSES; k++)
-            di_chat_req_close(parse(body, len));
+            di_req_close(parse(DI_API_CHAT, DI_CODEC_STRICT, body, len));
         ours[i] = (now_ns() - start) / PARSES;
 
         start = now_ns();
@@ -175,6 +223,10 @@ bench_large(const char *what, const char *unit)
 int
 main(void)
 {
+    static const char *const special[] = {
+        "<|endoftext|>", "\xef\xbd\x9c" "DSML" "\xef\xbd\x9c", "</think>",
+        "<|pad|>", "<unused>", "<think>",
+    };
     static const char small[] =
         "{\"model\":\"SmolLM2-135M-Instruct\",\"messages\":[{\"role\":"
         "\"system\",\"content\":\"You are a terse pirate.\"},{\"role\":"
@@ -182,16 +234,37 @@ main(void)
         "\"max_tokens\":64,\"stream\":true,\"stream_options\":"
         "{\"include_usage\":true}}";
 
-    vocab = tiny_vocab(words, N_WORDS);
+    vocab = tiny_vocab_make(special, words, sizeof(words) / sizeof(words[0]));
 
-    bench_stream("one token an event", "", 1, false);
-    bench_stream("eight tokens an event", "", 8, false);
-    bench_stream("one token, one stop string", ",\"stop\":\"###\"", 1, false);
-    bench_stream("one token, four stop strings",
-                 ",\"stop\":[\"###\",\"\\n\\nUser:\",\" thereof\",\"xyz\"]", 1,
-                 false);
-    bench_stream("one token, two top_logprobs",
-                 ",\"logprobs\":true,\"top_logprobs\":2", 1, true);
+    bench_text("one token an event", DI_API_CHAT, DI_CODEC_STRICT, "", 1,
+               false);
+    bench_text("  Responses", DI_API_RESPONSES, DI_CODEC_STRICT, "", 1, false);
+    bench_text("  Messages", DI_API_MESSAGES, DI_CODEC_STRICT, "", 1, false);
+    bench_text("  Chat, official", DI_API_CHAT, DI_CODEC_OFFICIAL,
+               ",\"thinking\":{\"type\":\"disabled\"}", 1, false);
+    bench_text("  Responses, official", DI_API_RESPONSES, DI_CODEC_OFFICIAL,
+               ",\"reasoning\":{\"effort\":\"none\"}", 1, false);
+    bench_text("  Messages, official", DI_API_MESSAGES, DI_CODEC_OFFICIAL,
+               ",\"thinking\":{\"type\":\"disabled\"}", 1, false);
+    bench_text("eight tokens an event", DI_API_CHAT, DI_CODEC_STRICT, "", 8,
+               false);
+    bench_text("one token, one stop string", DI_API_CHAT, DI_CODEC_STRICT,
+               ",\"stop\":\"###\"", 1, false);
+    bench_text("one token, four stop strings", DI_API_CHAT, DI_CODEC_STRICT,
+               ",\"stop\":[\"###\",\"\\n\\nUser:\",\" thereof\",\"xyz\"]", 1,
+               false);
+    bench_text("one token, two top_logprobs", DI_API_CHAT, DI_CODEC_STRICT,
+               ",\"logprobs\":true,\"top_logprobs\":2", 1, true);
+
+    bench_calls("tool calls, Chat", DI_API_CHAT, "\"thinking\":{\"type\":"
+                "\"disabled\"},\"tools\":[{\"type\":\"function\",\"function\":"
+                "{\"name\":\"get\"}}]");
+    bench_calls("tool calls, Responses", DI_API_RESPONSES, "\"reasoning\":"
+                "{\"effort\":\"none\"},\"tools\":[{\"type\":\"function\","
+                "\"name\":\"get\"}]");
+    bench_calls("tool calls, Messages", DI_API_MESSAGES, "\"thinking\":"
+                "{\"type\":\"disabled\"},\"tools\":[{\"name\":\"get\","
+                "\"input_schema\":{\"type\":\"object\"}}]");
 
     bench_parse("request of 240 bytes", small, sizeof(small) - 1);
     bench_large("request of 330 KB, English", "The harbour was quiet before "

@@ -8,7 +8,9 @@
  *
  * A marker whose token the vocabulary has is one symbol above the bytes.  The
  * same pattern exists once more spelled out in bytes, and this one follows
- * bytes of text chunks only: text from tokens never becomes a marker.
+ * bytes of text chunks only: text from tokens never becomes a marker.  So each
+ * stage exists twice, and the one with the spelled patterns is for parsers
+ * that have seen a text chunk.
  *
  * `bytes` holds what was not given out yet: first the current run, decided
  * bytes with one action, then what is undecided.  A match with something to
@@ -51,6 +53,7 @@ typedef struct {
 typedef struct {
     const di_phase_t *phase;
     const pattern_t  *patterns;  /* [n]                                     */
+    const uint16_t   *begin;     /* [n] their first symbols                 */
     uint32_t          n;
     uint8_t           act;       /* of unmatched bytes                      */
     bool              newlines;  /* a rule takes newlines before itself     */
@@ -64,12 +67,14 @@ struct di_rules_s {
     int32_t              marker_ids[MARKERS_MAX];        /* -1: no token    */
     uint32_t             n_patterns_max; /* of one stage                    */
     void                *memory;         /* patterns, symbols, borders      */
+    stage_t             *texts;          /* the same stages, for text chunks */
     stage_t              stages[];
 };
 
 struct di_parse_s {
     const di_rules_t *rules;
-    const stage_t    *stage;
+    const stage_t    *stages;    /* the rules' stages or texts              */
+    const stage_t    *stage;     /* of these                                */
     di_sink_pt        sink;
     void             *ctx;
 
@@ -120,8 +125,10 @@ typedef struct {
     pattern_t  *patterns;
     uint32_t   *words;           /* borders                                 */
     uint16_t   *halves;          /* symbols                                 */
+    uint16_t   *begins;          /* first symbols                           */
     size_t      n_patterns, n_symbols;
     bool        measure;
+    bool        texts;           /* with the patterns that are spelled      */
 } builder_t;
 
 static void
@@ -197,6 +204,7 @@ add_pattern(builder_t *b, stage_t *st, const di_rule_t *rule, int stop,
         p.symbols = out;
         fill_borders(&p, b->words + b->n_symbols);
         b->patterns[b->n_patterns] = p;
+        b->begins[b->n_patterns] = out[0];
         st->first[out[0]] = true;
         st->newlines |= (rule->when & DI_NEWLINES) != 0;
     }
@@ -236,25 +244,28 @@ add_rule(builder_t *b, stage_t *st, const di_rule_t *rule)
     for (space = 0; space < spaces; space++) {
         if (marker < 0 || b->rules->marker_ids[marker] >= 0)
             add_pattern(b, st, rule, -1, text, space, false);
-        if (marker >= 0)
+        if (marker >= 0 && b->texts)
             add_pattern(b, st, rule, -1, text, space, true);
     }
 }
 
 static void
-add_stages(builder_t *b)
+add_stages(builder_t *b, stage_t *stages)
 {
     const di_spelling_t *sp = b->rules->spelling;
     di_rules_t          *r = b->rules;
     stage_t             *st;
     size_t               i, k;
 
-    b->n_patterns = b->n_symbols = 0;
+    b->texts = stages == r->texts;
 
     for (i = 0; i < sp->n; i++) {
-        st = &r->stages[i];
+        st = &stages[i];
         st->phase = &sp->stages[i];
-        st->patterns = b->measure ? NULL : b->patterns + b->n_patterns;
+        if (!b->measure) {
+            st->patterns = b->patterns + b->n_patterns;
+            st->begin = b->begins + b->n_patterns;
+        }
         st->act = r->options.json ? st->phase->act_json : st->phase->act;
         st->plain = st->act == DI_ACT_REASONING || st->act == DI_ACT_TEXT;
         st->n = 0;
@@ -265,6 +276,14 @@ add_stages(builder_t *b)
         if (st->n > r->n_patterns_max)
             r->n_patterns_max = st->n;
     }
+}
+
+static void
+add_all(builder_t *b)
+{
+    b->n_patterns = b->n_symbols = 0;
+    add_stages(b, b->rules->stages);
+    add_stages(b, b->rules->texts);
 }
 
 static const di_spelling_t *
@@ -308,12 +327,13 @@ di_rules_open(const di_parse_options_t *options, di_rules_t **rules)
     builder_t            b = { .measure = true };
     size_t               i;
 
-    r = calloc(1, sizeof(*r) + sp->n * sizeof(r->stages[0]));
+    r = calloc(1, sizeof(*r) + 2 * sp->n * sizeof(r->stages[0]));
     if (r == NULL)
         return DI_ENOMEM;
 
     r->options = *options;
     r->spelling = sp;
+    r->texts = r->stages + sp->n;
     for (i = 0; i < MARKERS_MAX; i++)
         r->marker_ids[i] = -1;
     for (i = 0; sp->markers[i] != NULL && options->vocab != NULL; i++)
@@ -321,9 +341,9 @@ di_rules_open(const di_parse_options_t *options, di_rules_t **rules)
                                             strlen(sp->markers[i]));
 
     b.rules = r;
-    add_stages(&b);
+    add_all(&b);
 
-    r->memory = malloc(b.n_patterns * sizeof(pattern_t)
+    r->memory = malloc(b.n_patterns * (sizeof(pattern_t) + sizeof(uint16_t))
                        + b.n_symbols * (sizeof(uint32_t) + sizeof(uint16_t))
                        + 1);
     if (r->memory == NULL) {
@@ -334,8 +354,9 @@ di_rules_open(const di_parse_options_t *options, di_rules_t **rules)
     b.patterns = r->memory;
     b.words = (uint32_t *) (b.patterns + b.n_patterns);
     b.halves = (uint16_t *) (b.words + b.n_symbols);
+    b.begins = b.halves + b.n_symbols;
     b.measure = false;
-    add_stages(&b);
+    add_all(&b);
 
     *rules = r;
     return DI_OK;
@@ -356,7 +377,7 @@ di_rules_close(di_rules_t *rules)
 static void
 enter(di_parse_t *p, uint8_t stage)
 {
-    p->stage = &p->rules->stages[stage & ~DI_FRESH];
+    p->stage = &p->stages[stage & ~DI_FRESH];
     p->fresh = (stage & DI_FRESH) != 0 && p->stage->phase->leading[0] != '\0';
     p->under_way = false;
     memset(p->states, 0, p->stage->n * sizeof(p->states[0]));
@@ -374,6 +395,7 @@ di_parse_open(const di_rules_t *rules, di_sink_pt sink, void *ctx,
         return DI_ENOMEM;
 
     p->rules = rules;
+    p->stages = rules->stages;
     p->sink = sink;
     p->ctx = ctx;
     p->stopped = -1;
@@ -728,8 +750,10 @@ step(di_parse_t *p, uint16_t symbol, bool text)
     bool             under_way = false;
 
     for (i = 0; i < st->n; i++) {
-        pat = &st->patterns[i];
+        if (p->states[i] == 0 && st->begin[i] != symbol)
+            continue;
 
+        pat = &st->patterns[i];
         if (pat->stop >= 0 && !p->stoppable) {
             p->states[i] = 0;
             continue;
@@ -1159,6 +1183,18 @@ di_parse_single(di_parse_t *p, int32_t id)
     return true;
 }
 
+/* From now on spelled markers count, too. */
+static void
+watch_text(di_parse_t *p)
+{
+    bool    fresh = p->fresh;
+    uint8_t stage = (uint8_t) (p->stage - p->stages);
+
+    p->stages = p->rules->texts;
+    enter(p, stage);
+    p->fresh = fresh;
+}
+
 void
 di_parse_text(di_parse_t *p, const char *text, size_t len)
 {
@@ -1166,6 +1202,9 @@ di_parse_text(di_parse_t *p, const char *text, size_t len)
 
     if (p->stopped >= 0 || di_parse_failed(p))
         return;
+
+    if (p->stages != p->rules->texts)
+        watch_text(p);
 
     if (!p->rules->options.official) {
         take_bytes(p, text, len, 0, true, true);
