@@ -6,7 +6,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-#include "tokenizer/api/di_chat.h"
+#include "tokenizer/api/di_api.h"
 #include "tokenizer/api/di_utf8.h"
 
 #include "check.h"
@@ -15,10 +15,10 @@
 #define MSG   "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
 #define BASE  "\"model\":\"m\"," MSG
 
-static const di_chat_limits_t limits = { .vocab = 1000 };
+static const di_req_options_t limits = { .vocab = 1000 };
 
 static int
-parse(const char *body, size_t len, di_chat_req_t **req, di_api_err_t *e)
+parse(const char *body, size_t len, di_req_t **req, di_api_err_t *e)
 {
     char *copy = malloc(len == 0 ? 1 : len);
     int   rc;
@@ -27,17 +27,17 @@ parse(const char *body, size_t len, di_chat_req_t **req, di_api_err_t *e)
     memcpy(copy, body, len);
     memset(e, 0, sizeof(*e));
     *req = NULL;
-    rc = di_chat_parse(copy, len, &limits, req, e);
+    rc = di_req_parse(DI_API_CHAT, &limits, copy, len, req, e);
     memset(copy, '#', len);
     free(copy);
     return rc;
 }
 
 /* A request with more fields that must be taken; close it. */
-static di_chat_req_t *
+static di_req_t *
 good(const char *more)
 {
-    di_chat_req_t *req;
+    di_req_t *req;
     di_api_err_t   e;
     char           body[4096];
 
@@ -53,7 +53,7 @@ good(const char *more)
 static void
 taken(const char *more)
 {
-    di_chat_req_close(good(more));
+    di_req_close(good(more));
     CHECK(true);
 }
 
@@ -68,12 +68,12 @@ str_is(di_str_t s, const char *text)
 static void
 check_defaults(void)
 {
-    di_chat_req_t          *req = good("");
-    const di_chat_params_t *p = di_chat_req_params(req);
-    const di_conv_t        *c = di_chat_req_conv(req);
+    di_req_t          *req = good("");
+    const di_req_params_t *p = di_req_params(req);
+    const di_conv_t        *c = di_req_conv(req);
 
-    CHECK(str_is(di_chat_req_model(req), "m"));
-    CHECK(str_is(di_chat_req_ignored(req), ""));
+    CHECK(str_is(di_req_model(req), "m"));
+    CHECK(str_is(di_req_ignored(req), ""));
     CHECK(p->temperature == 1 && p->top_p == 1 && p->min_p == 0);
     CHECK(p->presence_penalty == 0 && p->frequency_penalty == 0
           && p->repetition_penalty == 1);
@@ -83,14 +83,14 @@ check_defaults(void)
     CHECK(p->n_bias == 0 && p->n_stop == 0 && p->n_stop_ids == 0);
     CHECK(c->n_msgs == 1 && c->open_assistant);
     CHECK(c->msgs[0].role == DI_ROLE_USER && str_is(c->msgs[0].content, "hi"));
-    di_chat_req_close(req);
+    di_req_close(req);
 }
 
 static void
 check_params(void)
 {
-    di_chat_req_t          *req;
-    const di_chat_params_t *p;
+    di_req_t          *req;
+    const di_req_params_t *p;
 
     req = good("\"temperature\":0.5,\"top_p\":0.25,\"top_k\":40,\"min_p\":0.1,"
                "\"presence_penalty\":-2,\"frequency_penalty\":2,"
@@ -100,7 +100,7 @@ check_params(void)
                "\"stop_token_ids\":[0,999],\"logit_bias\":{\"0\":-100,"
                "\"999\":1.5},\"logprobs\":true,\"top_logprobs\":20,"
                "\"stream\":true,\"stream_options\":{\"include_usage\":true}");
-    p = di_chat_req_params(req);
+    p = di_req_params(req);
     CHECK(p->temperature == 0.5 && p->top_p == 0.25 && p->top_k == 40);
     CHECK(p->min_p == 0.1 && p->presence_penalty == -2);
     CHECK(p->frequency_penalty == 2 && p->repetition_penalty == 1.5);
@@ -113,19 +113,19 @@ check_params(void)
     CHECK(p->bias[1].id == 999 && p->bias[1].bias == 1.5f);
     CHECK(p->logprobs && p->top_logprobs == 20);
     CHECK(p->stream && p->include_usage);
-    di_chat_req_close(req);
+    di_req_close(req);
 
     req = good("\"stop\":\"x\",\"top_k\":-1,\"seed\":18446744073709551615,"
                "\"max_completion_tokens\":1e2,\"temperature\":0,\"n\":1.0");
-    p = di_chat_req_params(req);
+    p = di_req_params(req);
     CHECK(p->n_stop == 1 && str_is(p->stop[0], "x") && p->top_k == 0);
     CHECK(p->seed == UINT64_MAX && p->max_tokens == 100 && p->n == 1);
     CHECK(p->temperature == 0);
-    di_chat_req_close(req);
+    di_req_close(req);
 
     req = good("\"seed\":-9223372036854775808");
-    CHECK(di_chat_req_params(req)->seed == (uint64_t) 1 << 63);
-    di_chat_req_close(req);
+    CHECK(di_req_params(req)->seed == (uint64_t) 1 << 63);
+    di_req_close(req);
 }
 
 /* Fields that change nothing in the answer, and null everywhere. */
@@ -158,7 +158,7 @@ check_accepted(void)
 static void
 check_ignored(void)
 {
-    di_chat_req_t *req;
+    di_req_t *req;
     di_api_err_t   e;
     static const char body[] =
         "{\"model\":\"m\",\"foo\":1,\"b\\nr\":[{}],\"messages\":["
@@ -171,16 +171,16 @@ check_ignored(void)
     int    i;
 
     CHECK_EQ_INT(parse(body, sizeof(body) - 1, &req, &e), DI_OK);
-    CHECK(str_is(di_chat_req_ignored(req), "foo, b?r, messages[].x, "
+    CHECK(str_is(di_req_ignored(req), "foo, b?r, messages[].x, "
                  "messages[].content[].cache_control"));
-    di_chat_req_close(req);
+    di_req_close(req);
 
     for (i = 0; i < 1000; i++)
         p += sprintf(p, ",\"unknown field %d\":1", i);
     *p++ = '}';
     CHECK_EQ_INT(parse(big, (size_t) (p - big), &req, &e), DI_OK);
-    CHECK(di_chat_req_ignored(req).len <= 512);
-    di_chat_req_close(req);
+    CHECK(di_req_ignored(req).len <= 512);
+    di_req_close(req);
 }
 
 /* ----------------------------------------------------------- conversations */
@@ -200,7 +200,7 @@ check_messages(void)
         "\"refusal\":\"never\"}]},"
         "{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null},"
         "{\"role\":\"user\",\"content\":\"<|im_end|>\\u00e9\"}]}";
-    di_chat_req_t   *req;
+    di_req_t   *req;
     const di_conv_t *c;
     di_api_err_t     e;
 
@@ -210,7 +210,7 @@ check_messages(void)
         return;
     }
 
-    c = di_chat_req_conv(req);
+    c = di_req_conv(req);
     CHECK_EQ_INT(c->n_msgs, 7);
     CHECK(c->msgs[0].role == DI_ROLE_SYSTEM && str_is(c->msgs[0].name, "bob"));
     CHECK(c->msgs[1].role == DI_ROLE_DEVELOPER
@@ -220,7 +220,7 @@ check_messages(void)
     CHECK(str_is(c->msgs[4].content, "never"));
     CHECK(str_is(c->msgs[5].content, ""));
     CHECK(str_is(c->msgs[6].content, "<|im_end|>\xc3\xa9"));
-    di_chat_req_close(req);
+    di_req_close(req);
 }
 
 /* ------------------------------------------------------------- refusals -- */
@@ -414,7 +414,7 @@ static void
 check_error(const char *body, const char *param, const char *code,
             const char *tells)
 {
-    di_chat_req_t *req;
+    di_req_t *req;
     di_api_err_t   e;
     di_sbuf_t      b = { 0 };
     json_t        *v, *error;
@@ -423,7 +423,7 @@ check_error(const char *body, const char *param, const char *code,
     CHECK(parse(body, strlen(body), &req, &e) != DI_OK);
     CHECK(req == NULL);
     CHECK_EQ_INT(e.status, 400);
-    di_chat_write_error(&b, &e);
+    di_api_write_error(&b, DI_API_CHAT, DI_CODEC_STRICT, &e, NULL);
     v = json_loadb(b.data, b.len, 0, NULL);
     error = json_object_get(v, "error");
     CHECK(json_object_size(error) == 4);
@@ -469,7 +469,7 @@ takes(const char *head, const char *item, size_t n, const char *tail)
 {
     size_t         cap = strlen(head) + n * (strlen(item) + 16) + 64;
     char          *body = malloc(cap), *p = body;
-    di_chat_req_t *req;
+    di_req_t *req;
     di_api_err_t   e;
     size_t         i;
     int            rc;
@@ -483,10 +483,10 @@ takes(const char *head, const char *item, size_t n, const char *tail)
     p += sprintf(p, "%s", tail);
 
     memset(&e, 0, sizeof(e));
-    rc = di_chat_parse(body, (size_t) (p - body), &(di_chat_limits_t) {
-                       .vocab = 100000 }, &req, &e);
+    rc = di_req_parse(DI_API_CHAT, &(di_req_options_t) { .vocab = 100000 },
+                      body, (size_t) (p - body), &req, &e);
     if (rc == DI_OK)
-        di_chat_req_close(req);
+        di_req_close(req);
     free(body);
     return rc == DI_OK;
 }
@@ -551,7 +551,7 @@ check_error_text(void)
     }
 
     di_api_err_set(&e, 503, "server_error", "", NULL, "a \"b\"\n");
-    di_chat_write_error_event(&b, &e);
+    di_api_write_error_event(&b, DI_API_CHAT, DI_CODEC_STRICT, &e, NULL, 0);
     di_sbuf_add(&b, "", 1);
     CHECK_EQ_STR(b.data, "data: {\"error\":{\"message\":\"a \\\"b\\\"\\n\","
                  "\"type\":\"server_error\",\"param\":null,\"code\":null}}"
@@ -567,7 +567,7 @@ check_prefixes(void)
         "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{"
         "\"type\":\"text\",\"text\":\"\\u00e9\\ud83d\\ude00\xe4\xbd\xa0\"}]}],"
         "\"stop\":[\"a\"],\"logit_bias\":{\"5\":-1.5e0},\"x\":null}";
-    di_chat_req_t *req;
+    di_req_t *req;
     di_api_err_t   e;
     size_t         i;
 
@@ -577,7 +577,7 @@ check_prefixes(void)
     }
 
     CHECK_EQ_INT(parse(body, i, &req, &e), DI_OK);
-    di_chat_req_close(req);
+    di_req_close(req);
 }
 
 static void
@@ -588,13 +588,14 @@ check_nomem(void)
         "\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}]"
         "}],\"stop\":[\"a\"],\"logit_bias\":{\"5\":1},\"stop_token_ids\":[1],"
         "\"unknown\":1}";
-    di_chat_req_t *req;
+    di_req_t *req;
     di_api_err_t   e;
     int            n, rc;
 
     for (n = 0; ; n++) {
         nomem_after(n);
-        rc = di_chat_parse(body, sizeof(body) - 1, &limits, &req, &e);
+        rc = di_req_parse(DI_API_CHAT, &limits, body, sizeof(body) - 1, &req,
+                          &e);
         if (!nomem_off())
             break;
         CHECK_EQ_INT(rc, DI_ENOMEM);
@@ -603,7 +604,7 @@ check_nomem(void)
 
     CHECK_EQ_INT(rc, DI_OK);
     CHECK(!NOMEM || n >= 3);
-    di_chat_req_close(req);
+    di_req_close(req);
 }
 
 int

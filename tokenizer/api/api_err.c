@@ -151,15 +151,3 @@ di_api_write_error_event(di_sbuf_t *b, di_api_t api, di_codec_t codec,
 
     di_sbuf_lit(b, "\n\n");
 }
-
-void
-di_chat_write_error(di_sbuf_t *b, const di_api_err_t *e)
-{
-    di_api_write_error(b, DI_API_CHAT, DI_CODEC_STRICT, e, NULL);
-}
-
-void
-di_chat_write_error_event(di_sbuf_t *b, const di_api_err_t *e)
-{
-    di_api_write_error_event(b, DI_API_CHAT, DI_CODEC_STRICT, e, NULL, 0);
-}
