@@ -22,7 +22,8 @@
 #define PARAMS  "{\"type\":\"object\",\"properties\":{}}"
 #define TOOL    "{\"type\":\"function\",\"function\":{\"name\":\"f\","         \
                 "\"parameters\":" PARAMS "}}"
-#define FLAT    "{\"type\":\"function\",\"name\":\"f\",\"parameters\":" PARAMS "}"
+#define FLAT    "{\"type\":\"function\",\"name\":\"f\",\"parameters\":" PARAMS \
+                "}"
 #define USE     "{\"name\":\"f\",\"input_schema\":" PARAMS "}"
 
 static di_req_options_t

@@ -334,11 +334,9 @@ int
 di_schema_strict(di_rq_t *rq, const di_json_t *schema, bool response,
                  di_json_t **out)
 {
-    static const di_str_t  object = { "object", 6 };
-    static const di_json_t type = { .type = DI_JSON_STRING,
-                                    .key = { "type", 4 }, .v.str = object };
-    di_json_t copy = type;
-    di_json_t none = { .type = DI_JSON_OBJECT, .v.list = { &copy, 1 } };
+    di_json_t type = { .type = DI_JSON_STRING, .key = { "type", 4 },
+                       .v.str = { "object", 6 } };
+    di_json_t none = { .type = DI_JSON_OBJECT, .v.list = { &type, 1 } };
     strict_t  s = {
         rq, response ? "Invalid json schema: "
                      : "Invalid tool parameters schema : ",
