@@ -1,12 +1,8 @@
 /*
  * cast.c - the small floating-point formats, and records of them.
  *
- * Scalar and branch-light: what a step casts is a few hundred values per row
- * and layer, against millions of weights.  Reading is by tables of all codes.
- * Casting down splits off the power of two (frexpf) and rounds the fraction
- * in units of the format's last place with the current rounding mode, which
- * is nearest even; a carry into the next power comes out right by itself,
- * since the codes of a format are in the order of their values.
+ * Scalar: what a step casts is a few hundred values per row and layer,
+ * against millions of weights.
  */
 
 #include "cast.h"
@@ -14,16 +10,16 @@
 #include <math.h>
 #include <string.h>
 
+/* Its bits in those of a float have an exponent 120 too small. */
 float
 di_e4m3_to_f32(uint8_t b)
 {
-    int exp = b >> 3 & 15, frac = b & 7;
-    float x;
+    union { uint32_t u; float f; } v = { .u = (b & 0x7fu) << 20 };
 
     if ((b & 0x7f) == 0x7f)
         return NAN;
-    x = exp ? ldexpf((float) (8 + frac), exp - 10) : (float) frac * 0x1p-9f;
-    return b & 0x80 ? -x : x;
+    v.f *= 0x1p120f;
+    return b & 0x80 ? -v.f : v.f;
 }
 
 float
@@ -36,18 +32,22 @@ di_e2m1_to_f32(uint8_t code)
 }
 
 /* The code of a magnitude in a format with frac_bits of fraction whose
- * smallest normal value is 2^exp_min: fractions counted from there. */
+ * smallest normal value is 2^exp_min.  A normal one is rounded in its bits, a
+ * smaller one in units of the last place; a carry into the next power of two
+ * comes out right by itself, since codes are in the order of their values. */
 static uint8_t
-to_code(float x, int frac_bits, int exp_min)
+to_code(float x, unsigned frac_bits, int exp_min)
 {
-    int exp;
+    union { float f; uint32_t u; } v = { .f = x };
+    unsigned drop = 23 - frac_bits;
+    uint32_t first = (uint32_t) (exp_min + 127);     /* its exponent's bits */
 
-    if (x == 0)
-        return 0;                /* has no power of two                     */
-    (void) frexpf(x, &exp);
-    exp = exp - 1 < exp_min ? exp_min : exp - 1;
-    return (uint8_t) (((exp - exp_min) << frac_bits)
-                      + (int) lrintf(ldexpf(x, frac_bits - exp)));
+    if (v.u >> 23 < first) {
+        v.u = (127 + frac_bits - (uint32_t) exp_min) << 23;
+        return (uint8_t) lrintf(x * v.f);
+    }
+    v.u += (1u << (drop - 1)) - 1 + (v.u >> drop & 1);
+    return (uint8_t) ((v.u >> drop) - ((first - 1) << frac_bits));
 }
 
 uint8_t

@@ -83,8 +83,9 @@ di_cpu_cache_get(const di_cpu_cache_t *c, int32_t unit, size_t i, float *x)
     if (c->exact)
         memcpy(x, data, c->data_bytes);
     else
-        di_cast_get(c->cast, data, base + c->scales_at + i * c->scales_step,
-                    c->dim, x);
+        di_cpu_vec->cast_get(c->cast, data,
+                             base + c->scales_at + i * c->scales_step,
+                             c->dim, x);
 }
 
 void
@@ -104,14 +105,10 @@ di_cpu_cache_put(const di_cpu_cache_t *c, int32_t unit, size_t i,
 float
 di_cpu_dot(const float *a, const float *b, size_t n)
 {
-    float sum[8] = { 0 };
+    float dot;
 
-    for (size_t i = 0; i < n; i += 8) {
-        for (size_t j = 0; j < 8; j++)
-            sum[j] += a[i + j] * b[i + j];
-    }
-    return ((sum[0] + sum[4]) + (sum[2] + sum[6]))
-           + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
+    di_cpu_vec->dots(a, 1, b, 1, n, &dot, 1);
+    return dot;
 }
 
 void
@@ -128,19 +125,24 @@ di_cpu_rms(float *x, const float *w, size_t n, float eps)
 
 /* Angles are float32 products, as the model was made with. */
 void
-di_cpu_turn(const di_cpu_rotation_t *r, float *x, size_t dim,
+di_cpu_turn(const di_cpu_rotation_t *r, float *x, size_t n, size_t dim,
             int32_t position, bool back)
 {
-    float *t = x + dim - r->rope_dim, angle, c, s, a, b;
+    float c[HEAD_MAX / 2], s[HEAD_MAX / 2], *t, angle, a, b;
 
     for (size_t i = 0; i < r->rope_dim / 2; i++) {
         angle = (float) position * r->freqs[i];
-        c = cosf(angle);
-        s = back ? -sinf(angle) : sinf(angle);
-        a = t[2 * i];
-        b = t[2 * i + 1];
-        t[2 * i] = a * c - b * s;
-        t[2 * i + 1] = a * s + b * c;
+        c[i] = cosf(angle);
+        s[i] = back ? -sinf(angle) : sinf(angle);
+    }
+    for (size_t h = 0; h < n; h++) {
+        t = x + (h + 1) * dim - r->rope_dim;
+        for (size_t i = 0; i < r->rope_dim / 2; i++) {
+            a = t[2 * i];
+            b = t[2 * i + 1];
+            t[2 * i] = a * c[i] - b * s[i];
+            t[2 * i + 1] = a * s[i] + b * c[i];
+        }
     }
 }
 
@@ -153,11 +155,9 @@ rotate_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
     size_t                 end = (i + 1) * op->step;
 
     (void) worker;
-    for (size_t r = i * op->step; r < end && r < op->n_rows; r++) {
-        for (size_t h = 0; h < a->n_heads; h++)
-            di_cpu_turn(&a->rotation, a->x + (r * a->n_heads + h) * a->dim,
-                        a->dim, a->rows.positions[r], false);
-    }
+    for (size_t r = i * op->step; r < end && r < op->n_rows; r++)
+        di_cpu_turn(&a->rotation, a->x + r * a->n_heads * a->dim, a->n_heads,
+                    a->dim, a->rows.positions[r], false);
 }
 
 void
@@ -198,7 +198,7 @@ window_make_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
         float *x = a->x + r * a->cache.dim;
 
         di_cpu_rms(x, a->w, a->cache.dim, a->eps);
-        di_cpu_turn(&a->rotation, x, a->cache.dim, a->rows.positions[r],
+        di_cpu_turn(&a->rotation, x, 1, a->cache.dim, a->rows.positions[r],
                     false);
         di_cpu_cache_put(&fresh, 0, r, x);
     }
@@ -389,8 +389,8 @@ entry_store_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
         memcpy(x, a->x + r * c->dim, c->dim * sizeof(float));
         if (a->w != NULL)
             di_cpu_rms(x, a->w, c->dim, a->eps);
-        di_cpu_turn(&a->rotation, x, c->dim, (int32_t) (j * (int64_t) a->ratio),
-                    false);
+        di_cpu_turn(&a->rotation, x, 1, c->dim,
+                    (int32_t) (j * (int64_t) a->ratio), false);
         di_cpu_cache_put(c, a->rows.tables[seq * a->rows.table_stride
                                            + (size_t) j / c->n],
                          (size_t) j % c->n, x);

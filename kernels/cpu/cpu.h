@@ -29,6 +29,7 @@
 #include "../di_kernels.h"
 #include "../wtype.h"
 #include "sparse.h"
+#include "vec.h"
 
 #define DI_CPU_PANEL        16   /* output columns of a weight panel        */
 #define DI_CPU_ROW_TILE     16   /* rows that one call of a kernel shares   */

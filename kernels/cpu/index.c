@@ -15,6 +15,9 @@
 #include <string.h>
 
 #define QUERY_MAX (64u << 10)    /* values of a row's queries               */
+#define HEADS_MAX 1024           /* heads of these                          */
+#define KEY_MAX   1024           /* values of a key                         */
+#define KEYS      8              /* scored at a time                        */
 
 /* Scratch of a part: queries, then scores, then blocks' scores. */
 #define SCORES_MAX ((DI_CPU_SCRATCH / sizeof(float) - QUERY_MAX) / 9 * 8)
@@ -131,25 +134,41 @@ round_queries(const di_cpu_index_t *a, size_t row, float *q)
     }
 }
 
+/* Entries [i, i + n) of the scope, at most KEYS. */
+static void
+score_some(const di_cpu_index_t *a, const scope_t *s, const float *w,
+           const float *q, size_t i, size_t n, float *score)
+{
+    const size_t dim = a->keys.dim;
+    float        keys[KEYS * KEY_MAX], dots[HEADS_MAX * KEYS], dot;
+
+    for (size_t e = 0; e < n; e++) {
+        size_t j = entry_at(s, i + e);
+
+        di_cpu_cache_get(&a->keys, s->table[j / a->keys.n], j % a->keys.n,
+                         keys + e * dim);
+    }
+    di_cpu_vec->dots(q, a->n_heads, keys, n, dim, dots, KEYS);
+    for (size_t e = 0; e < n; e++) {
+        score[i + e] = 0;
+        for (size_t h = 0; h < a->n_heads; h++) {
+            dot = dots[h * KEYS + e];
+            if (dot > 0)
+                score[i + e] += w[h] * dot;
+        }
+    }
+}
+
 static void
 score_entries(const di_cpu_index_t *a, size_t row, const scope_t *s,
               const float *q, float *score)
 {
-    const size_t dim = a->keys.dim;
     const float *w = a->w + row * a->n_heads;
-    float        key[1024], dot;
+    size_t       n;
 
-    for (size_t i = 0; i < s->n; i++) {
-        size_t j = entry_at(s, i);
-
-        di_cpu_cache_get(&a->keys, s->table[j / a->keys.n], j % a->keys.n,
-                         key);
-        score[i] = 0;
-        for (size_t h = 0; h < a->n_heads; h++) {
-            dot = di_cpu_dot(q + h * dim, key, dim);
-            if (dot > 0)
-                score[i] += w[h] * dot;
-        }
+    for (size_t i = 0; i < s->n; i += n) {
+        n = s->n - i < KEYS ? s->n - i : KEYS;
+        score_some(a, s, w, q, i, n, score);
     }
 }
 
@@ -201,6 +220,8 @@ di_cpu_index_select(di_stream_t *s, const di_index_t *x,
     di_cpu_op_t op = { .run = index_run, .n_parts = rows->n_rows };
 
     assert((size_t) x->n_heads * x->keys.dim <= QUERY_MAX);
+    assert(x->n_heads <= HEADS_MAX);
+    assert(x->keys.dim <= KEY_MAX);
     op.u.index = (di_cpu_index_t) {
         .keys = di_cpu_cache(&x->keys), .rows = di_cpu_rows(rows),
         .q = di_cpu_at(x->q), .w = di_cpu_at(x->w),

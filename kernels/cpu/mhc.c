@@ -8,12 +8,9 @@
  */
 
 #include "cpu.h"
-#include "ref.h"
 
 #include <math.h>
 #include <string.h>
-
-#define HC_MAX 8                 /* streams                                 */
 
 static di_cpu_hc_t
 args(const di_hc_t *hc)
@@ -82,19 +79,9 @@ static void
 post_row(const di_cpu_hc_t *a, size_t r)
 {
     const float *post = a->c + r * DI_HC_COEFS(a->m) + a->m;
-    const float *comb = post + a->m, *o = a->x + r * a->k;
-    float       *t = a->t + r * a->m * a->k, in[HC_MAX], sum;
 
-    for (size_t d = 0; d < a->k; d++) {
-        for (size_t j = 0; j < a->m; j++)
-            in[j] = t[j * a->k + d];
-        for (size_t j = 0; j < a->m; j++) {
-            sum = post[j] * o[d];
-            for (size_t from = 0; from < a->m; from++)
-                sum += comb[from * a->m + j] * in[from];
-            t[j * a->k + d] = sum;
-        }
-    }
+    di_cpu_vec->remix(a->t + r * a->m * a->k, post, post + a->m,
+                      a->x + r * a->k, a->m, a->k);
 }
 
 static void
@@ -131,11 +118,7 @@ sigmoid(float x)
 static void
 mix_streams(const float *t, const float *pre, size_t m, size_t k, float *y)
 {
-    for (size_t d = 0; d < k; d++) {
-        y[d] = 0;
-        for (size_t j = 0; j < m; j++)
-            y[d] += pre[j] * t[j * k + d];
-    }
+    di_cpu_vec->weigh(y, 1, pre, m, t, m, k);
 }
 
 static void
@@ -194,11 +177,11 @@ new_coefs(const di_cpu_hc_t *a, const float *t, float *c)
     float        factor = 1.0f / sqrtf(di_cpu_dot(t, t, n) / (float) n
                                        + a->eps);
 
+    di_cpu_vec->dots(t, 1, a->fn, DI_HC_COEFS(m), n, c, DI_HC_COEFS(m));
     for (size_t i = 0; i < DI_HC_COEFS(m); i++) {
         size_t part = i < m ? 0 : i < 2 * m ? 1 : 2;
 
-        c[i] = di_cpu_dot(a->fn + i * n, t, n) * factor * a->scale[part]
-               + a->base[i];
+        c[i] = c[i] * factor * a->scale[part] + a->base[i];
     }
     for (size_t j = 0; j < m; j++) {
         c[j] = sigmoid(c[j]) + a->hc_eps;
@@ -218,10 +201,12 @@ mix_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
         const float *t = a->t + r * a->m * a->k;
         float       *c = a->c + r * DI_HC_COEFS(a->m);
 
+        di_cpu_convert_t y = { .y = (uint8_t *) a->y + r * a->y_stride,
+                               .x = u, .k = a->k };
+
         mix_streams(t, c, a->m, a->k, u);
         di_cpu_rms(u, a->norm, a->k, a->eps);
-        di_ref_act(op->dev->kern->arith, u, a->k,
-                   (uint8_t *) a->y + r * a->y_stride);
+        op->dev->kern->convert(&y, 0, 1);
         new_coefs(a, t, c);
     }
 }

@@ -2,7 +2,7 @@
  * sparse.c - latent attention over a window and selected entries.
  *
  * An item is one row and one group of heads: it reads the row's keys once
- * into scratch, as float32, and each head of the group goes over them.  The
+ * into scratch, as float32, and all heads of the group go over them.  The
  * order of keys is fixed (window by position, then entries ascending), and a
  * head's sums take no others' part, so bits depend on the row alone.  The
  * group is also a row of the product that follows, so its activations are
@@ -10,7 +10,6 @@
  */
 
 #include "cpu.h"
-#include "ref.h"
 
 #include <assert.h>
 #include <math.h>
@@ -73,30 +72,22 @@ gather_keys(const di_cpu_sparse_t *a, size_t row, float *keys)
     return n;
 }
 
-/* One head: out = sum_i e^(q.k_i) k_i / (sum_i e^(q.k_i) + e^sink). */
+/* Products to weights: e^(w_i) / (sum_i e^(w_i) + e^sink). */
 static void
-attend(const float *q, const float *keys, size_t n, size_t dim, float scale,
-       float sink, float *weight, float *out)
+softmax(float *weight, size_t n, float scale, float sink)
 {
     float top = sink, sum;
 
     for (size_t i = 0; i < n; i++) {
-        weight[i] = di_cpu_dot(q, keys + i * dim, dim) * scale;
-        top = fmaxf(top, weight[i]);
+        weight[i] *= scale;
+        top = weight[i] > top ? weight[i] : top;
     }
+    di_cpu_vec->exps(weight, n, top);
     sum = expf(sink - top);
-    for (size_t i = 0; i < n; i++) {
-        weight[i] = expf(weight[i] - top);
+    for (size_t i = 0; i < n; i++)
         sum += weight[i];
-    }
-    memset(out, 0, dim * sizeof(float));
-    for (size_t i = 0; i < n; i++) {
-        float        part = weight[i] / sum;
-        const float *k = keys + i * dim;
-
-        for (size_t d = 0; d < dim; d++)
-            out[d] += part * k[d];
-    }
+    for (size_t i = 0; i < n; i++)
+        weight[i] /= sum;
 }
 
 /* Keys of a row at most. */
@@ -116,17 +107,19 @@ sparse_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
     for (; i < a->rows.n_rows * a->n_groups; i += op->n_parts) {
         size_t row = i / a->n_groups, h0 = i % a->n_groups * heads, n;
         float *keys = worker->scratch, *weight = keys + n_max * dim;
-        float *out = weight + n_max;
+        float *out = weight + heads * n_max;
+        di_cpu_convert_t y = { .y = a->y + i * a->y_stride, .x = out,
+                               .k = heads * dim };
 
         n = gather_keys(a, row, keys);
-        for (size_t h = 0; h < heads; h++) {
-            attend(a->q + (row * a->n_heads + h0 + h) * dim, keys, n, dim,
-                   a->scale, a->sinks[h0 + h], weight, out + h * dim);
-            di_cpu_turn(&a->rotation, out + h * dim, dim,
-                        a->rows.positions[row], true);
-        }
-        di_ref_act(op->dev->kern->arith, out, heads * dim,
-                   a->y + i * a->y_stride);
+        di_cpu_vec->dots(a->q + (row * a->n_heads + h0) * dim, heads, keys, n,
+                         dim, weight, n_max);
+        for (size_t h = 0; h < heads; h++)
+            softmax(weight + h * n_max, n, a->scale, a->sinks[h0 + h]);
+        di_cpu_vec->weigh(out, heads, weight, n_max, keys, n, dim);
+        di_cpu_turn(&a->rotation, out, heads, dim, a->rows.positions[row],
+                    true);
+        op->dev->kern->convert(&y, 0, 1);
     }
 }
 
@@ -148,7 +141,8 @@ di_cpu_sparse_attention(di_stream_t *s, di_view_t y, const di_sparse_t *x,
         .selected = di_cpu_at(x->selected), .top_k = x->top_k,
         .n_heads = x->n_heads, .n_groups = x->n_groups,
         .window = x->window, .scale = x->scale, .drafts = x->drafts };
-    assert((keys_max(&op.u.sparse) * (x->ring.dim + 1) + wide)
+    assert((keys_max(&op.u.sparse)
+            * (x->ring.dim + x->n_heads / x->n_groups) + wide)
            * sizeof(float) <= DI_CPU_SCRATCH);
     di_cpu_launch(s, &op);
 }

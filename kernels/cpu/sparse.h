@@ -128,8 +128,8 @@ void di_cpu_cache_put(const di_cpu_cache_t *c, int32_t unit, size_t i,
 /* Number of the sequence that a row belongs to. */
 size_t di_cpu_seq_of(const di_cpu_rows_t *rows, size_t row);
 
-/* Rotate the last values of x to a position, or back. */
-void di_cpu_turn(const di_cpu_rotation_t *r, float *x, size_t dim,
+/* Rotate the last values of n vectors to a position, or back. */
+void di_cpu_turn(const di_cpu_rotation_t *r, float *x, size_t n, size_t dim,
                  int32_t position, bool back);
 
 /* x[i] *= w[i] / sqrt(mean(x^2) + eps); w NULL: 1. */

@@ -10,6 +10,7 @@
  * kernels/cpu/ref.h in every variant, so they are copied between devices.
  */
 
+#include "../../kernels/cpu/vec.h"
 #include "../../kernels/di_kernels.h"
 #include "../../kernels/wtype.h"
 #include "check.h"
@@ -1713,6 +1714,99 @@ test_kv_copy(side_t *ref, side_t *side)
     }
 }
 
+/* -- loops of vec.h ------------------------------------------------------- */
+
+static void
+same_floats(const char *what, const float *a, const float *b, size_t n)
+{
+    size_t bad = 0;
+
+    for (size_t i = 0; i < n; i++)
+        bad += isnan(a[i]) ? !isnan(b[i]) : memcmp(a + i, b + i, 4) != 0;
+    if (bad)
+        printf("%s: %zu of %zu differ\n", what, bad, n);
+    CHECK_EQ_INT(bad, 0);
+}
+
+/* One size with both variants, the reference into the first half of out. */
+static void
+test_vec_size(const di_cpu_vec_t *vec, size_t n_a, size_t n_b, size_t k)
+{
+    static float a[8 * 512], b[40 * 512], w[8 * 48], out[2][8 * 512];
+    const di_cpu_vec_t *both[2] = { &di_cpu_vec_ref, vec };
+
+    for (size_t i = 0; i < n_a * k; i++)
+        a[i] = rnd_activation();
+    for (size_t i = 0; i < n_b * k; i++)
+        b[i] = rnd_activation();
+    for (size_t i = 0; i < 8 * 48; i++)
+        w[i] = rnd_activation();
+    memset(out, 0, sizeof(out));
+    for (size_t v = 0; v < 2; v++)
+        both[v]->dots(a, n_a, b, n_b, k, out[v], 48);
+    same_floats("dots", out[0], out[1], 8 * 512);
+    memset(out, 0, sizeof(out));
+    for (size_t v = 0; v < 2; v++)
+        both[v]->weigh(out[v], n_a, w, 48, b, n_b, k);
+    same_floats("weigh", out[0], out[1], 8 * 512);
+    for (size_t v = 0; v < 2; v++) {
+        memcpy(out[v], a, n_a * k * sizeof(float));
+        both[v]->remix(out[v], w, w + 8, b, n_a, k);
+    }
+    same_floats("remix", out[0], out[1], n_a * k);
+    for (size_t v = 0; v < 2; v++) {
+        for (size_t i = 0; i < k + n_a; i++)
+            out[v][i] = -fabsf(b[i % 40]) - (float) i / 4;
+        out[v][0] = -INFINITY;
+        both[v]->exps(out[v], k + n_a, 0.0f);
+    }
+    same_floats("exps", out[0], out[1], k + n_a + 8);
+}
+
+static void
+test_vec_casts(const di_cpu_vec_t *vec)
+{
+    static const di_cast_t casts[] = { DI_CAST_E4M3_32, DI_CAST_E2M1_32,
+                                       DI_CAST_E2M1_16 };
+    uint8_t data[256], scales[16];
+    float out[2][256];
+
+    for (size_t c = 0; c < 3; c++) {
+        for (size_t i = 0; i < 256; i++)
+            data[i] = (uint8_t) i;
+        for (size_t i = 0; i < 16; i++)
+            scales[i] = (uint8_t) (i == 0 ? 0 : i == 1 ? 0x7f : rnd() % 250);
+        di_cpu_vec_ref.cast_get(casts[c], data, scales, 256, out[0]);
+        vec->cast_get(casts[c], data, scales, 256, out[1]);
+        same_floats("cast_get", out[0], out[1], 256);
+    }
+}
+
+/* The vector loops have the bits of the plain ones, and these are right. */
+static void
+test_vec(void)
+{
+    double worst = 0, want;
+    float x[1];
+
+    for (float v = 0; v > -86; v -= 0.011f) {
+        x[0] = v + 3;
+        di_cpu_vec_ref.exps(x, 1, 3);
+        want = exp((double) (v + 3) - 3);
+        worst = fmax(worst, fabs(x[0] - want) / want);
+    }
+    CHECK(worst < 4e-7);         /* v + 3 - 3 rounds, too                   */
+    if (!__builtin_cpu_supports("avx2")) {
+        printf("SKIP vec-avx2: this CPU has no AVX2\n");
+        return;
+    }
+    test_vec_size(&di_cpu_vec_avx2, 1, 1, 8);
+    test_vec_size(&di_cpu_vec_avx2, 3, 7, 40);
+    test_vec_size(&di_cpu_vec_avx2, 8, 40, 512);
+    test_vec_size(&di_cpu_vec_avx2, 4, 5, 96);
+    test_vec_casts(&di_cpu_vec_avx2);
+}
+
 /* -- all variants ---------------------------------------------------------- */
 
 static void
@@ -1834,6 +1928,7 @@ main(int argc, char **argv)
     test_micro_formats();
     test_open_errors();
     test_experts_errors();
+    test_vec();
     for (uint32_t n = 1; n <= 5; n++)
         test_stream(n);
 

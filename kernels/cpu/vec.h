@@ -1,0 +1,59 @@
+/*
+ * vec.h - loops over float32 vectors, which latent attention, the indexer and
+ * hyper-connections spend their time in.
+ *
+ * They are the same for all arithmetics, and all variants have the same bits:
+ * products are rounded, then added, in the chains that a loop's comment names.
+ * So di_cpu_vec, which dev.c sets when a device is opened, may be any of them.
+ */
+
+#ifndef DI_CPU_VEC_H
+#define DI_CPU_VEC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../cast.h"
+
+typedef struct {
+    /* out[i * stride + j] = a[i] . b[j], rows of k values, a multiple of 8:
+     * eight chains, over every eighth value each. */
+    void (*dots)(const float *a, size_t n_a, const float *b, size_t n_b,
+                 size_t k, float *out, size_t stride);
+
+    /* y[i] = sum_j w[i * stride + j] b[j], rows of k values, a multiple of 8:
+     * a chain over j for each value. */
+    void (*weigh)(float *y, size_t n_y, const float *w, size_t stride,
+                  const float *b, size_t n_b, size_t k);
+
+    /* t[j] = post[j] o + sum_i comb[i * m + j] t[i], at most 8 vectors of k
+     * values, a multiple of 8: a chain over i. */
+    void (*remix)(float *t, const float *post, const float *comb,
+                  const float *o, size_t m, size_t k);
+
+    /* x[i] = e^(x[i] - top) for x[i] <= top, 2 ulp; below 2^-125: 0. */
+    void (*exps)(float *x, size_t n, float top);
+
+    /* di_cast_get() of n values, a multiple of 32. */
+    void (*cast_get)(di_cast_t cast, const uint8_t *data,
+                     const uint8_t *scales, size_t n, float *x);
+} di_cpu_vec_t;
+
+extern const di_cpu_vec_t di_cpu_vec_ref;
+extern const di_cpu_vec_t di_cpu_vec_avx2;
+
+extern const di_cpu_vec_t *di_cpu_vec;   /* the one in use                  */
+
+/* Of exps(): e^x = 2^n e^r, n the integer nearest to x / ln 2, ln 2 in two
+ * parts, e^r by a polynomial. */
+#define DI_EXP_LOG2E   0x1.715476p+0f
+#define DI_EXP_HIGH    0x1.62ep-1f       /* few bits: its product is exact  */
+#define DI_EXP_LOW     0x1.0bfbe8p-15f
+#define DI_EXP_LEAST   (-86.6f)          /* about ln 2^-125                 */
+#define DI_EXP_C2      4.99999851e-1f
+#define DI_EXP_C3      1.66664720e-1f
+#define DI_EXP_C4      4.16695364e-2f
+#define DI_EXP_C5      8.37312452e-3f
+#define DI_EXP_C6      1.37805939e-3f
+
+#endif
