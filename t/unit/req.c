@@ -108,6 +108,17 @@ check_chat(void)
     CHECK(di_req_conv(req)->msgs[1].prefix);
     di_req_close(req);
 
+    req = good(CHAT, CAPS, "\"tools\":[{\"type\":\"custom\",\"custom\":{"
+               "\"name\":\"x\",\"description\":\"d\"}}],\"messages\":[" USER
+               ",{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"1\","
+               "\"type\":\"custom\",\"custom\":{\"name\":\"x\",\"input\":"
+               "\"a\\\"b\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"1\","
+               "\"content\":\"r\"}]");
+    CHECK(di_req_tool(req, (di_str_t) { "x", 1 })->kind == DI_TOOL_CUSTOM);
+    CHECK(is(di_req_conv(req)->msgs[1].calls[0].arguments,
+             "{\"input\":\"a\\\"b\"}"));
+    di_req_close(req);
+
     /* With constraints everything of tool_choice and formats is taken. */
     req = good(CHAT, CAPS | DI_CAN_CONSTRAIN, "\"tools\":[" TOOL "],"
                "\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":"
@@ -318,8 +329,11 @@ static const struct {
     /* shapes, with their paths */
     { CHAT, CAPS, MSGS ",\"tools\":[{\"type\":\"function\",\"function\":{"
       "\"name\":5}}]", "tools[0].function.name", "expected a string" },
-    { CHAT, CAPS, MSGS ",\"tools\":[{\"type\":\"custom\"}]", "tools[0].type",
-      "only functions" },
+    { CHAT, CAPS, MSGS ",\"tools\":[{\"type\":\"custom\"}]",
+      "tools[0].custom", "Missing" },
+    { CHAT, CAPS, MSGS ",\"tools\":[{\"type\":\"custom\",\"custom\":{"
+      "\"name\":\"x\",\"format\":{\"type\":\"grammar\"}}}]",
+      "tools[0].custom.format", "grammar" },
     { CHAT, CAPS, MSGS ",\"tools\":[{\"type\":\"function\",\"function\":{"
       "\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{"
       "\"a\":{\"type\":\"zzz\"}}}}}]", "tools[0].function.name", "anyOf" },

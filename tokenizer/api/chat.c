@@ -99,13 +99,6 @@ static const di_shape_t assistant_content = {
     .of = &assistant_part, .expects = CONTENT_EXPECTS,
 };
 
-static const di_member_t function_type[] = {
-    { .name = "function" },
-    { "custom", NULL, STRICT, "only functions are" },
-    { .name = NULL },
-};
-static const di_shape_t function_tag = { .kind = DI_SHAPE_ENUM,
-                                         .members = function_type };
 
 static const di_member_t called_members[] = {
     { "name", &di_shape_text, REQUIRED, NULL },
@@ -115,15 +108,36 @@ static const di_member_t called_members[] = {
 static const di_shape_t called = { .kind = DI_SHAPE_STRUCT,
                                    .name = "FunctionCall",
                                    .members = called_members };
+static const di_member_t custom_called_members[] = {
+    { "name", &di_shape_text, REQUIRED, NULL },
+    { "input", &di_shape_text, REQUIRED, NULL },
+    { .name = NULL },
+};
+static const di_shape_t custom_called = { .kind = DI_SHAPE_STRUCT,
+                                          .members = custom_called_members };
 static const di_member_t call_members[] = {
     { "id", &di_shape_text, REQUIRED, NULL },
-    { "type", &function_tag, REQUIRED, NULL },
     { "function", &called, REQUIRED, NULL },
     { "index", NULL, STRICT, NULL },
     { .name = NULL },
 };
-static const di_shape_t call = { .kind = DI_SHAPE_STRUCT, .name = "ToolCall",
-                                 .members = call_members };
+static const di_member_t custom_call_members[] = {
+    { "id", &di_shape_text, REQUIRED, NULL },
+    { "custom", &custom_called, REQUIRED, NULL },
+    { "index", NULL, STRICT, NULL },
+    { .name = NULL },
+};
+static const di_shape_t function_call = { .kind = DI_SHAPE_STRUCT,
+                                          .members = call_members };
+static const di_shape_t custom_call = { .kind = DI_SHAPE_STRUCT,
+                                        .members = custom_call_members };
+static const di_member_t call_types[] = {
+    { "function", &function_call, 0, NULL },
+    { "custom", &custom_call, STRICT, NULL },
+    { .name = NULL },
+};
+static const di_shape_t call = { .kind = DI_SHAPE_TAGGED, .name = "ToolCall",
+                                 .tag = "type", .members = call_types };
 static const di_shape_t call_list = { .kind = DI_SHAPE_LIST, .of = &call };
 
 static const di_member_t plain_members[] = {
@@ -182,14 +196,32 @@ static const di_member_t defined_members[] = {
 static const di_shape_t defined = { .kind = DI_SHAPE_STRUCT,
                                     .name = "FunctionDefinition",
                                     .members = defined_members };
-static const di_member_t definition_members[] = {
-    { "type", &function_tag, REQUIRED, NULL },
-    { "function", &defined, REQUIRED, NULL },
+static const di_member_t custom_defined_members[] = {
+    { "name", &di_shape_text, REQUIRED, NULL },
+    { "description", &di_shape_text, 0, NULL },
+    { "format", &di_shape_map, 0, NULL },
     { .name = NULL },
 };
-static const di_shape_t definition = { .kind = DI_SHAPE_STRUCT,
-                                       .name = "ToolDefinition",
-                                       .members = definition_members };
+static const di_shape_t custom_defined = { .kind = DI_SHAPE_STRUCT,
+                                           .members = custom_defined_members };
+static const di_member_t function_members[] = {
+    { "function", &defined, REQUIRED, NULL }, { .name = NULL },
+};
+static const di_member_t custom_members[] = {
+    { "custom", &custom_defined, REQUIRED, NULL }, { .name = NULL },
+};
+static const di_shape_t function_tool = { .kind = DI_SHAPE_STRUCT,
+                                          .members = function_members };
+static const di_shape_t custom_tool = { .kind = DI_SHAPE_STRUCT,
+                                        .members = custom_members };
+static const di_member_t tool_types[] = {
+    { "function", &function_tool, 0, NULL },
+    { "custom", &custom_tool, STRICT, NULL },
+    { .name = NULL },
+};
+static const di_shape_t definition = { .kind = DI_SHAPE_TAGGED,
+                                       .name = "ToolDefinition", .tag = "type",
+                                       .members = tool_types };
 static const di_shape_t definition_list = { .kind = DI_SHAPE_LIST,
                                             .of = &definition };
 
@@ -281,13 +313,33 @@ check_choice(di_rq_t *rq, const di_json_t *v)
     static const di_shape_t  chosen = { .kind = DI_SHAPE_STRUCT,
                                         .name = "ToolChoiceFunction",
                                         .members = chosen_members };
+    static const di_member_t types[] = {
+        { .name = "function" }, { .name = NULL },
+    };
+    static const di_shape_t  type = { .kind = DI_SHAPE_ENUM,
+                                      .members = types };
     static const di_member_t object_members[] = {
-        { "type", &function_tag, REQUIRED, NULL },
+        { "type", &type, REQUIRED, NULL },
         { "function", &chosen, REQUIRED, NULL },
         { .name = NULL },
     };
-    static const di_shape_t  object = { .kind = DI_SHAPE_STRUCT,
-                                        .members = object_members };
+    static const di_member_t function_choice[] = {
+        { "function", &chosen, REQUIRED, NULL }, { .name = NULL },
+    };
+    static const di_member_t custom_choice[] = {
+        { "custom", &chosen, REQUIRED, NULL }, { .name = NULL },
+    };
+    static const di_shape_t  by_function = { .kind = DI_SHAPE_STRUCT,
+                                             .members = function_choice };
+    static const di_shape_t  by_custom = { .kind = DI_SHAPE_STRUCT,
+                                           .members = custom_choice };
+    static const di_member_t variants[] = {
+        { "function", &by_function, 0, NULL },
+        { "custom", &by_custom, 0, NULL },
+        { .name = NULL },
+    };
+    static const di_shape_t  object = { .kind = DI_SHAPE_TAGGED, .tag = "type",
+                                        .members = variants };
     static const char        prefix[] = "invalid request body: ";
     const di_member_t       *m;
     char                     text[sizeof(rq->e->message)];
@@ -443,14 +495,35 @@ duplicate_id(di_rq_t *rq, di_str_t id, size_t i)
                       " %.*s in message[%zu]", (int) id.len, id.data, i);
 }
 
+/* A custom tool's call is one with its text as the only argument. */
+static int
+read_call(di_rq_t *rq, const di_json_t *v, di_call_t *c)
+{
+    const di_json_t *f = di_rq_get(v, "function");
+    const di_json_t *custom = di_rq_get(v, "custom");
+
+    c->id = di_rq_text(v, "id");
+
+    if (di_rq_is(di_json_get(v, "type"), "custom")) {
+        c->name = di_rq_text(custom, "name");
+        return di_rq_input_arguments(rq, di_rq_text(custom, "input"),
+                                     &c->arguments);
+    }
+
+    c->name = di_rq_text(f, "name");
+    c->arguments = di_rq_text(f, "arguments");
+    return DI_OK;
+}
+
 static int
 read_calls(di_rq_t *rq, const di_json_t *v, size_t i, di_msg_t *m,
            pairing_t *p)
 {
-    const di_json_t *c, *f;
+    const di_json_t *c;
     di_call_t       *calls;
     size_t           n = v->v.list.n, k = 0, found;
     bool             known;
+    int              rc;
 
     di_rq_path(rq, "messages[%zu].tool_calls", i);
     if (!rq->official && !(rq->opt.caps & DI_CAN_TOOLS))
@@ -473,10 +546,9 @@ read_calls(di_rq_t *rq, const di_json_t *v, size_t i, di_msg_t *m,
     p->n = p->left = n;
 
     for (c = v->v.list.first; c != NULL; c = c->next, k++) {
-        f = di_rq_get(c, "function");
-        calls[k].id = di_rq_text(c, "id");
-        calls[k].name = di_rq_text(f, "name");
-        calls[k].arguments = di_rq_text(f, "arguments");
+        rc = read_call(rq, c, &calls[k]);
+        if (rc != DI_OK)
+            return rc;
 
         if (di_names_put(rq, &p->calls, calls[k].id, k, &found, &known)
             != DI_OK)
@@ -654,27 +726,45 @@ read_messages(di_rq_t *rq, const di_json_t *v)
 /* ---------------------------------------------------- tools, choice, format */
 
 static int
+read_definition(di_rq_t *rq, const di_json_t *v, size_t i)
+{
+    const char      *kind = di_rq_is(di_json_get(v, "type"), "custom")
+                            ? "custom" : "function";
+    const di_json_t *f = di_rq_get(v, kind);
+    const di_json_t *strict = di_rq_get(f, "strict");
+    di_tool_t        t = {
+        .name = di_rq_text(f, "name"),
+        .description = di_rq_text(f, "description"),
+        .local = di_rq_text(f, "name"),
+        .strict = strict == NULL ? -1 : strict->type == DI_JSON_TRUE,
+    };
+    int rc;
+
+    if (kind[0] == 'c') {
+        t.kind = DI_TOOL_CUSTOM;
+        t.strict = -1;
+        t.parameters = &di_rq_text_parameters;
+        if (di_rq_is(di_rq_get(di_rq_get(f, "format"), "type"), "grammar"))
+            return di_field_refuse(di_rq_path(rq, "tools[%zu].custom.format",
+                                              i), "this server can't hold the"
+                                   " model to a grammar", rq->e);
+    }
+
+    di_rq_path(rq, "tools[%zu].%s.name", i, kind);
+    rc = di_rq_check_tool_name(rq, t.name, rq->path);
+    return rc == DI_OK
+           ? di_rq_add_tool(rq, &t, rq->path, di_rq_get(f, "parameters")) : rc;
+}
+
+static int
 read_tools(di_rq_t *rq, const di_json_t *v)
 {
-    const di_json_t *m, *f, *strict;
-    di_tool_t        t;
+    const di_json_t *m;
     size_t           i = 0;
     int              rc;
 
     for (m = v == NULL ? NULL : v->v.list.first; m != NULL; m = m->next, i++) {
-        f = di_rq_get(m, "function");
-        strict = di_rq_get(f, "strict");
-        t = (di_tool_t) {
-            .name = di_rq_text(f, "name"),
-            .description = di_rq_text(f, "description"),
-            .local = di_rq_text(f, "name"),
-            .strict = strict == NULL ? -1 : strict->type == DI_JSON_TRUE,
-        };
-
-        di_rq_path(rq, "tools[%zu].function.name", i);
-        rc = di_rq_check_tool_name(rq, t.name, rq->path);
-        if (rc == DI_OK)
-            rc = di_rq_add_tool(rq, &t, rq->path, di_rq_get(f, "parameters"));
+        rc = read_definition(rq, m, i);
         if (rc != DI_OK)
             return rc;
     }
@@ -693,7 +783,8 @@ read_choice(di_rq_t *rq, const di_json_t *v)
     else if (di_rq_is(v, "required"))
         conv->choice = DI_CHOICE_REQUIRED;
     else if (v != NULL && v->type == DI_JSON_OBJECT)
-        rc = di_rq_choose_tool(rq, di_rq_text(di_rq_get(v, "function"),
+        rc = di_rq_choose_tool(rq, di_rq_text(di_rq_get(v, di_rq_is(
+                 di_json_get(v, "type"), "custom") ? "custom" : "function"),
                                               "name"));
 
     return rc == DI_OK ? di_rq_finish_choice(rq) : rc;

@@ -389,10 +389,11 @@ source_url(di_rq_t *rq, const di_json_t *v, const char *at, di_str_t *url)
                           " image as a base64 data url instead.", at);
 
     if (di_json_is(&type, "image/jpg"))
-        type = (di_str_t) { "image/jpeg", 10 };
+        type = (di_str_t) DI_STR("image/jpeg");
 
-    return di_rq_print(rq, url, "data:%.*s;base64,%.*s", (int) type.len,
-                       type.data, (int) data.len, data.data);
+    return di_rq_join(rq, url, (di_str_t[]) { DI_STR("data:"), type,
+                                              DI_STR(";base64,"), data,
+                                              DI_STR_END });
 }
 
 /* `at` is the block's path in errors, `path` the entry's. */
@@ -430,10 +431,11 @@ add_document(di_rq_t *rq, const di_json_t *v, di_content_t *out)
     int      rc;
 
     if (type.data == NULL)
-        type = (di_str_t) { "unknown", 7 };
+        type = (di_str_t) DI_STR("unknown");
 
-    rc = di_rq_print(rq, &text, "[Unsupported document type: %.*s]",
-                     (int) type.len, type.data);
+    rc = di_rq_join(rq, &text, (di_str_t[]) {
+                        DI_STR("[Unsupported document type: "), type,
+                        DI_STR("]"), DI_STR_END });
     return rc == DI_OK ? di_content_add(rq, out, text) : rc;
 }
 
@@ -863,6 +865,11 @@ read_addition(di_rq_t *rq, const state_t *st, const di_json_t *v, size_t most,
 static int
 give_system(di_rq_t *rq, di_content_t *out, const brought_t *b)
 {
+    const di_str_t parts[] = {
+        DI_STR("<system-reminder>\n"),
+        out->text.data != NULL ? out->text : (di_str_t) DI_STR(""),
+        DI_STR("\n</system-reminder>"), DI_STR_END,
+    };
     di_msg_t *m;
     di_str_t  text;
     int       rc;
@@ -878,9 +885,7 @@ give_system(di_rq_t *rq, di_content_t *out, const brought_t *b)
         return DI_OK;
     }
 
-    rc = di_rq_print(rq, &text, "<system-reminder>\n%.*s\n</system-reminder>",
-                     (int) out->text.len,
-                     out->text.data == NULL ? "" : out->text.data);
+    rc = di_rq_join(rq, &text, parts);
     m->content = text;
     return rc;
 }

@@ -343,6 +343,30 @@ di_rq_keep(di_rq_t *rq, di_sbuf_t *b, di_str_t *out)
 }
 
 int
+di_rq_join(di_rq_t *rq, di_str_t *out, const di_str_t *parts)
+{
+    const di_str_t *s;
+    size_t          len = 0;
+    char           *p;
+
+    for (s = parts; s->data != NULL; s++)
+        len += s->len;
+
+    p = di_arena_alloc(&rq->req->arena, len + 1);
+    if (p == NULL)
+        return di_rq_no_memory(rq);
+
+    *out = (di_str_t) { p, len };
+    for (s = parts; s->data != NULL; s++) {
+        if (s->len != 0)
+            memcpy(p, s->data, s->len);
+        p += s->len;
+    }
+
+    return DI_OK;
+}
+
+int
 di_rq_print(di_rq_t *rq, di_str_t *out, const char *fmt, ...)
 {
     va_list ap;

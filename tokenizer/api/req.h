@@ -121,6 +121,11 @@ void di_content_give(di_content_t *c, di_msg_t *m);
 
 /* A buffer's text, copied to the arena; the buffer is freed. */
 int di_rq_keep(di_rq_t *rq, di_sbuf_t *b, di_str_t *out);
+/* Texts of clients, which may hold NULs, end to end; data NULL ends the
+ * list. */
+int di_rq_join(di_rq_t *rq, di_str_t *out, const di_str_t *parts);
+#define DI_STR(literal)  { literal, sizeof(literal) - 1 }
+#define DI_STR_END       { NULL, 0 }
 /* printf() to the arena. */
 int di_rq_print(di_rq_t *rq, di_str_t *out, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -143,8 +148,10 @@ int di_rq_add_tool(di_rq_t *rq, const di_tool_t *tool, const char *path,
                    const di_json_t *parameters);
 /* Description and parameters of the custom tool apply_patch. */
 int di_rq_apply_patch(di_rq_t *rq, di_tool_t *tool);
-/* Parameters of any other custom tool: one text, `input`. */
+/* Parameters of any other custom tool: one text, `input`; and the arguments
+ * of a call of one. */
 extern const di_json_t di_rq_text_parameters;
+int di_rq_input_arguments(di_rq_t *rq, di_str_t input, di_str_t *arguments);
 /* After all tools: they are strict together or not at all. */
 int di_rq_check_tools(di_rq_t *rq);
 int di_rq_check_tool_name(di_rq_t *rq, di_str_t name, const char *path);

@@ -422,8 +422,10 @@ static int read_tools(di_rq_t *rq, const di_json_t *v, place_t *at);
 static int
 spaced_name(di_rq_t *rq, di_str_t space, di_str_t name, di_str_t *out)
 {
-    return di_rq_print(rq, out, "%.*s%s%.*s", (int) space.len, space.data,
-                       rq->v41 ? "::" : "__", (int) name.len, name.data);
+    const di_str_t between[] = { DI_STR("__"), DI_STR("::") };
+
+    return di_rq_join(rq, out, (di_str_t[]) { space, between[rq->v41], name,
+                                              DI_STR_END });
 }
 
 /* NS::NAME, or NS__NAME on V4, with _1, _2 ... where that is taken. */
@@ -459,10 +461,12 @@ space_description(di_rq_t *rq, const place_t *at, di_tool_t *t)
     if (at->space_text.len == 0 || !rq->v41)
         return DI_OK;
 
-    return di_rq_print(rq, &t->description, "%.*s\n%.*s",
-                       (int) at->space_text.len, at->space_text.data,
-                       (int) t->description.len, t->description.data == NULL
-                       ? "" : t->description.data);
+    if (t->description.data == NULL)
+        t->description = (di_str_t) DI_STR("");
+
+    return di_rq_join(rq, &t->description, (di_str_t[]) {
+                          at->space_text, DI_STR("\n"), t->description,
+                          DI_STR_END });
 }
 
 static int
@@ -851,7 +855,6 @@ add_function_call(di_rq_t *rq, const di_json_t *v, size_t i, turn_t *t)
 static int
 add_custom_call(di_rq_t *rq, const di_json_t *v, size_t i, turn_t *t)
 {
-    di_sbuf_t  b = { 0 };
     di_call_t *c;
     int        rc = add_call(rq, v, i, t, &c);
 
@@ -859,10 +862,7 @@ add_custom_call(di_rq_t *rq, const di_json_t *v, size_t i, turn_t *t)
         return rc;
 
     c->name = di_rq_text(v, "name");
-    di_sbuf_lit(&b, "{\"input\":");
-    di_json_add_plain(&b, di_rq_text(v, "input"));
-    di_sbuf_lit(&b, "}");
-    return di_rq_keep(rq, &b, &c->arguments);
+    return di_rq_input_arguments(rq, di_rq_text(v, "input"), &c->arguments);
 }
 
 static int

@@ -198,6 +198,17 @@ di_rq_check_tools(di_rq_t *rq)
     return DI_OK;
 }
 
+int
+di_rq_input_arguments(di_rq_t *rq, di_str_t input, di_str_t *arguments)
+{
+    di_sbuf_t b = { 0 };
+
+    di_sbuf_lit(&b, "{\"input\":");
+    di_json_add_plain(&b, input);
+    di_sbuf_lit(&b, "}");
+    return di_rq_keep(rq, &b, arguments);
+}
+
 /* ----------------------------------------------------------------- choice */
 
 int

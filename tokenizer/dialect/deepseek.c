@@ -47,7 +47,7 @@ static const char *const spellings[N_SPECIAL] = {
     [REMINDER] = MARK("latest_reminder"),
     [THINK] = "<think>",
     [END_THINK] = "</think>",
-    [DSML] = "\xef\xbd\x9c" "DSML\xef\xbd\x9c",
+    [DSML] = ("\xef\xbd\x9c" "DSML\xef\xbd\x9c"),
     [IMAGE] = DI_IMAGE_TEXT,
 };
 
