@@ -27,7 +27,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../tokenizer/vocab/di_gguf.h"
 #include "../tokenizer/vocab/di_vocab.h"
 #include "di_sched.h"
 #include "di_serve.h"
@@ -263,25 +262,21 @@ static int
 open_sched(serve_t *s, di_err_t *err)
 {
     const di_serve_conf_t *c = s->conf;
-    di_gguf_t             *gguf = NULL;
     di_vocab_t            *vocab = NULL;
     di_sched_conf_t        conf = {
         .max_seqs = c->max_seqs, .max_rows = c->max_rows, .chunk = c->chunk,
         .queue_max = c->queue_max, .prefix_cache = c->prefix_cache,
+        .replay_keep = c->replay_keep,
         .sink = on_event, .room = room_of, .arg = s,
     };
     int rc;
 
-    rc = di_gguf_open(c->model_path, &gguf, err);
-    if (rc != DI_OK)
-        return rc;
-    rc = di_vocab_open_gguf(gguf, &vocab, err);
+    rc = di_vocab_open_path(c->model_path, &vocab, err);
     if (rc == DI_OK) {
         conf.n_end_ids = di_vocab_end_ids(vocab, &conf.end_ids);
         rc = di_sched_open(s->model, &conf, &s->sched, err);
         di_vocab_close(vocab);
     }
-    di_gguf_close(gguf);
     return rc;
 }
 
@@ -338,7 +333,7 @@ start(serve_t *s, di_err_t *err)
     info = di_model_info(s->model);
     note(s, DI_LOG_INFO, "%s (%s), %u threads, %u KV blocks of %u tokens, "
          "at most %u tokens a sequence, listening on unix:%s", info->name,
-         info->arith, info->n_threads, info->kv_blocks, DI_KV_BLOCK_TOKENS,
+         info->arith, info->n_threads, info->kv_blocks, info->block_tokens,
          info->max_model_len, s->conf->listen);
     publish_status(s, true);
     return DI_OK;

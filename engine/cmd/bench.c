@@ -225,7 +225,7 @@ print_results(bench_t *b)
     const di_cmd_opts_t *o = b->opts;
     double   prefill = median(b->prefill_s, o->repeat);
     double   step = median(b->step_s, o->repeat);
-    uint64_t kv_token = b->info->kv_block_bytes / DI_KV_BLOCK_TOKENS;
+    uint64_t kv_token = b->info->kv_token_bytes;
     uint64_t kv = kv_token * o->batch * (o->depth + o->gen_tokens / 2);
     double   bandwidth = (double) (b->info->weights_bytes + kv) / step / 1e9;
     json_t  *json;

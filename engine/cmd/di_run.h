@@ -23,7 +23,6 @@
 typedef struct {
     const di_cmd_opts_t *opts;   /* kept                                    */
     di_model_t          *model;
-    di_gguf_t           *gguf;
     di_vocab_t          *vocab;
     di_tok_t            *tok;
     di_dialect_t        *dialect;    /* opened when a chat first needs it   */

@@ -76,7 +76,7 @@ static const char *const level_words[] = { "error", "warn", "info", "debug",
 
 static const option_t options[] = {
     { "model", "FILE", ALL, K_STR, AT(engine.model_path), 0, 0, NULL,
-      "GGUF file to load (required)" },
+      "GGUF file or Hugging Face directory to load (required)" },
     { "listen", "unix:PATH", SERVE, K_LISTEN, AT(engine.listen), 0, 0, NULL,
       "socket for nginx's workers (required)" },
     { "mode", "OCTAL", SERVE, K_MODE, AT(engine.mode), 0, 0, NULL,
@@ -98,6 +98,9 @@ static const option_t options[] = {
     { "no-prefix-cache", NULL, SERVE | LINES, K_FALSE,
       AT(engine.prefix_cache), 0, 0, NULL,
       "compute every prompt from its first token" },
+    { "replay-keep", "N", SERVE | LINES, K_U32, AT(engine.replay_keep), 0,
+      INT32_MAX, NULL, "last tokens of a prompt that go through a whole "
+      "model of windows; 0 is all" },
 
     { "prompt", "TEXT", GENERATE, K_STR, AT(prompt), 0, 0, NULL,
       "continue this text, streaming to the terminal" },
@@ -141,6 +144,8 @@ static const option_t options[] = {
 
     { "max-model-len", "N", ALL, K_U32, AT(engine.model.max_model_len), 1,
       INT32_MAX, NULL, "longest sequence; the model's own limit" },
+    { "states", "N", ALL, K_U32, AT(engine.model.n_states), 1, 65536, NULL,
+      "slots of sequences' states, those kept for prefixes too" },
     { "kv-memory", "SIZE", ALL, K_BYTES, AT(engine.model.kv_bytes), 0, 0,
       NULL, "KV cache, e.g. 4g; 40 % of free memory" },
     { "threads", "N", ALL, K_U32, AT(engine.model.n_threads), 1, 1024, NULL,

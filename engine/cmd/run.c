@@ -139,9 +139,7 @@ di_run_open(const di_cmd_opts_t *opts, di_run_t *run, di_err_t *err)
 
     rc = di_model_open(opts->engine.model_path, &mc, &run->model, err);
     if (rc == DI_OK)
-        rc = di_gguf_open(opts->engine.model_path, &run->gguf, err);
-    if (rc == DI_OK)
-        rc = di_vocab_open_gguf(run->gguf, &run->vocab, err);
+        rc = di_vocab_open_path(opts->engine.model_path, &run->vocab, err);
     if (rc == DI_OK && di_tok_open(run->vocab, &run->tok) != DI_OK)
         rc = di_err_set(err, DI_ENOMEM, 0, "out of memory");
     if (rc == DI_OK) {
@@ -151,6 +149,7 @@ di_run_open(const di_cmd_opts_t *opts, di_run_t *run, di_err_t *err)
             .chunk = opts->engine.chunk,
             .queue_max = opts->batch,
             .prefix_cache = opts->engine.prefix_cache,
+            .replay_keep = opts->engine.replay_keep,
             .sink = on_event,
         };
         sc.n_end_ids = di_vocab_end_ids(run->vocab, &sc.end_ids);
@@ -172,8 +171,6 @@ di_run_close(di_run_t *run)
         di_tok_close(run->tok);
     if (run->vocab != NULL)
         di_vocab_close(run->vocab);
-    if (run->gguf != NULL)
-        di_gguf_close(run->gguf);
     di_model_close(run->model);
     memset(run, 0, sizeof(*run));
 }
@@ -259,7 +256,7 @@ open_dialect(di_run_t *run, di_err_t *err)
 
     if (run->dialect != NULL)
         return DI_OK;
-    (void) di_gguf_str(run->gguf, "tokenizer.chat_template", &text);
+    text.data = di_vocab_template(run->vocab, &text.len);
     return di_dialect_open(run->vocab, text, run->opts->dialect,
                            &run->dialect, err);
 }

@@ -520,6 +520,8 @@ v41_kv_copy(di_model_t *m, uint32_t dst, uint32_t src, uint32_t n_tokens)
 const di_family_t di_family_deepseek_v41 = {
     .arch = "deepseek_v41",
     .read_dir = di_v41_read,
+    .n_tensors = di_v41_n_tensors,
+    .tensor = di_v41_tensor,
     .kv_copy = v41_kv_copy,
     .upload = v41_upload,
     .forward = v41_forward,

@@ -177,6 +177,8 @@ static const di_view_t di_v41_none = { NULL, 0 };
 /* v41_weights.c: read and check the directory; open what the device needs. */
 int di_v41_read(di_model_t *m, const char *dir, di_err_t *err);
 int di_v41_upload(di_model_t *m, di_err_t *err);
+size_t di_v41_n_tensors(const di_model_t *m);
+void di_v41_tensor(const di_model_t *m, size_t i, di_model_tensor_t *t);
 void di_v41_free_weights(di_model_t *m);
 
 /* v41_attention.c: compressed entries and index keys of all rows of a source

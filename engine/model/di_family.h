@@ -40,6 +40,10 @@ typedef struct {
     /* The same from a directory; NULL: the family is no directory's. */
     int (*read_dir)(di_model_t *m, const char *dir, di_err_t *err);
 
+    /* A directory's tensors, see di_model_tensor(). */
+    size_t (*n_tensors)(const di_model_t *m);
+    void (*tensor)(const di_model_t *m, size_t i, di_model_tensor_t *t);
+
     /* Copy the first n_tokens of a KV block. */
     void (*kv_copy)(di_model_t *m, uint32_t dst, uint32_t src,
                     uint32_t n_tokens);

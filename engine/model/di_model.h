@@ -79,6 +79,17 @@ typedef struct {
 
 typedef struct di_model_s di_model_t;
 
+/* A tensor of the file; borrowed from the model. */
+typedef struct {
+    const char *name;
+    size_t      name_len;
+    const char *type;            /* "Q4_K", "F8_E4M3"                       */
+    const char *part;            /* of the model: "experts"; NULL: whole    */
+    size_t      bytes;
+    uint64_t    dims[8];         /* in the file's own order                 */
+    uint32_t    n_dims;
+} di_model_tensor_t;
+
 /* Open a GGUF file, or a Hugging Face directory.  DI_EIO, DI_EFORMAT (file,
  * tensor and offset named), DI_EUNSUPPORTED (architecture, tensor type),
  * DI_ENOMEM, DI_ELIMIT (KV memory holds less than one sequence of
@@ -87,6 +98,11 @@ int di_model_open(const char *path, const di_model_conf_t *conf,
                   di_model_t **model, di_err_t *err);
 void di_model_close(di_model_t *model);
 const di_model_info_t *di_model_info(const di_model_t *model);
+
+/* Tensor i of the model's files, i < di_model_n_tensors(). */
+size_t di_model_n_tensors(const di_model_t *model);
+void di_model_tensor(const di_model_t *model, size_t i,
+                     di_model_tensor_t *tensor);
 
 /* One sequence's part of a step: n_rows new tokens at positions
  * [pos, pos + n_rows), whose KV blocks (all of 0 .. pos+n_rows-1) are in

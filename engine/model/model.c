@@ -422,6 +422,29 @@ di_model_info(const di_model_t *m)
     return &m->info;
 }
 
+size_t
+di_model_n_tensors(const di_model_t *m)
+{
+    return m->gguf != NULL ? di_gguf_n_tensors(m->gguf)
+                           : m->family->n_tensors(m);
+}
+
+void
+di_model_tensor(const di_model_t *m, size_t i, di_model_tensor_t *t)
+{
+    const di_gguf_tensor_t *g;
+
+    if (m->gguf == NULL) {
+        m->family->tensor(m, i, t);
+        return;
+    }
+    g = di_gguf_tensor(m->gguf, i);
+    *t = (di_model_tensor_t) {
+        .name = g->name.data, .name_len = g->name.len, .bytes = g->bytes,
+        .type = di_wtype_name((di_wtype_t) g->type), .n_dims = g->n_dims };
+    memcpy(t->dims, g->dims, g->n_dims * sizeof(g->dims[0]));
+}
+
 /* ----------------------------------------------------------------- step -- */
 
 static uint32_t

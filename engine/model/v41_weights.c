@@ -248,6 +248,41 @@ di_v41_read(di_model_t *m, const char *dir, di_err_t *err)
     return rc;
 }
 
+/* ------------------------------------------------------------ inspection -- */
+
+size_t
+di_v41_n_tensors(const di_model_t *m)
+{
+    return di_st_n_tensors(((const di_v41_t *) m->state)->st);
+}
+
+/* Which part of the model a tensor belongs to, by its name. */
+static const char *
+part_of(const char *name)
+{
+    if (strncmp(name, "vision.", 7) == 0 || strncmp(name, "aligner.", 8) == 0
+        || strncmp(name, "image_", 6) == 0)
+        return "vision";
+    if (strncmp(name, "mtp.", 4) == 0)
+        return "draft";
+    if (strstr(name, ".engram.embed.") != NULL)
+        return "engram";
+    return strstr(name, ".ffn.experts.") != NULL ? "experts" : "dense";
+}
+
+void
+di_v41_tensor(const di_model_t *m, size_t i, di_model_tensor_t *out)
+{
+    const di_st_tensor_t *t
+        = di_st_tensor(((const di_v41_t *) m->state)->st, i);
+
+    *out = (di_model_tensor_t) {
+        .name = t->name, .name_len = strlen(t->name), .bytes = t->bytes,
+        .type = di_st_dtype_name(t->dtype), .part = part_of(t->name),
+        .n_dims = t->n_dims };
+    memcpy(out->dims, t->dims, t->n_dims * sizeof(t->dims[0]));
+}
+
 /* ------------------------------------------------------------- constants -- */
 
 /* One block's (or the model's) tensors; once rc is set nothing is done. */
