@@ -16,6 +16,11 @@
  * was preempted.  (With replay_keep a model of windows bounds them for old
  * tokens, which is an approximation; it is the same one for every run.)
  *
+ * A model with a drafter has a decoding sequence verify its drafts: the row of
+ * the token drawn last, and rows behind it as if the drafts had been drawn.
+ * Each row is sampled as it would be alone; drafts stay as long as they equal
+ * what was drawn.  So a step gives several tokens, and the same ones.
+ *
  * A model whose sequences have a state (windows, in slots of their own) finds
  * a prefix only where the state at its end was kept: a running sequence
  * leaves a copy at block boundaries in spare slots.
@@ -57,6 +62,7 @@ typedef struct {
     uint32_t        queue_max;       /* requests that may wait for a free
                                       * sequence, then QUEUE_FULL           */
     bool            prefix_cache;
+    bool            drafts;          /* let the model's drafter offer some  */
     uint32_t        replay_keep;     /* of a prompt, tokens that go through
                                       * the whole of a model of windows; at
                                       * least its window; 0: all            */
@@ -78,6 +84,7 @@ typedef struct {
     uint32_t     block_tokens;
     uint32_t     n_states;           /* 0: sequences have no state          */
     uint32_t     window;             /* see di_model_info_t                 */
+    uint32_t     n_drafts;           /* of a sequence; 0: no drafter        */
     uint32_t     max_logits;         /* of one step, at least max_seqs      */
     int        (*step)(void *ctx, const di_model_seq_t *seqs, size_t n_seqs);
     void       (*host_call)(void *ctx, void (*fn)(void *arg, size_t part),
@@ -87,6 +94,8 @@ typedef struct {
     void       (*kv_copy)(void *ctx, uint32_t dst, uint32_t src,
                           uint32_t n_tokens);
     void       (*state_copy)(void *ctx, uint32_t dst, uint32_t src);
+    int        (*draft)(void *ctx, const di_model_draft_t *seqs,
+                        size_t n_seqs, int32_t *drafts, float *confidence);
 } di_sched_model_t;
 
 /* Borrows the model until close.  DI_EINVAL names what does not fit;
@@ -131,6 +140,10 @@ bool di_sched_idle(const di_sched_t *sched);     /* no request left         */
 
 /* Fill in all but updated_us and role. */
 void di_sched_status(const di_sched_t *sched, di_ipc_status_t *status);
+
+/* Drafts verified so far, and those of them that stayed. */
+void di_sched_drafts(const di_sched_t *sched, uint64_t *verified,
+                     uint64_t *accepted);
 
 /* Walk every invariant of sequences, blocks and cache: tests. */
 void di_sched_check(const di_sched_t *sched);

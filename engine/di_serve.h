@@ -39,6 +39,7 @@ typedef struct {
     uint32_t         chunk;      /* prefill rows while streams decode       */
     uint32_t         queue_max;  /* waiting requests, then QUEUE_FULL       */
     bool             prefix_cache;
+    bool             drafts;     /* let the model's draft module offer some */
     uint32_t         replay_keep;    /* see di_sched_conf_t                 */
     di_log_level_t   log_level;  /* lines go to stderr                      */
     di_model_conf_t  model;      /* max_rows and max_seqs as above          */

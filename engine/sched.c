@@ -175,6 +175,8 @@ di_sched_open_on(const di_sched_model_t *model, const di_sched_conf_t *conf,
         rc = di_kv_open(&kv_conf, &s->kv, err);
     if (rc == DI_OK)
         rc = di_state_open(s);
+    if (rc == DI_OK)
+        rc = di_draft_open(s);
     for (i = 0; i < DI_SCHED_PARTS && rc == DI_OK; i++)
         rc = di_sampler_open(model->vocab, &s->samplers[i], err);
     if (rc != DI_OK) {
@@ -204,6 +206,7 @@ di_sched_close(di_sched_t *s)
         di_sampler_close(s->samplers[i]);
     di_kv_close(s->kv);
     di_state_close(s);
+    di_draft_close(s);
     free(s->end_ids);
     free(s->jobs);
     free(s->parts);
@@ -483,6 +486,7 @@ di_seq_release(di_sched_t *s, seq_t *seq)
         di_kv_unref(s->kv, seq->blocks[--seq->n_blocks]);
     seq->n_computed = 0;
     seq->n_published = 0;
+    seq->drafted_at = 0;
     di_state_give(s, seq);
 }
 
@@ -594,6 +598,14 @@ di_sched_drain(di_sched_t *s)
 
 
 /* ------------------------------------------------------------------- status */
+
+void
+di_sched_drafts(const di_sched_t *s, uint64_t *verified, uint64_t *accepted)
+{
+    *verified = s->verified;
+    *accepted = s->accepted;
+}
+
 
 bool
 di_sched_idle(const di_sched_t *s)

@@ -21,6 +21,9 @@
  * rows, and the last of them gives the next token.  Prefill, decode and the
  * replay after a preemption are all that.
  *
+ * Drafts lie behind the known tokens, and belong to the n_tokens for which
+ * they were made.
+ *
  * Where the model has states, a running sequence owns a slot: 1 .. max_seqs.
  * The slots behind those hold copies of states at the ends of published
  * blocks; a block's mark is the slot of its copy (sched_state.c).
@@ -61,6 +64,8 @@ struct seq_s {
     uint32_t     n_blocks;
     uint32_t     n_published;    /* blocks that the cache knows             */
     uint32_t     n_keys;
+    uint32_t     n_drafts;       /* tokens[n_tokens ...], if made for that  */
+    uint32_t     drafted_at;     /* n_tokens for which they were made       */
     uint32_t     slot;           /* of its state; 0 = none                  */
     uint32_t     keep_from;      /* position from which it goes through the
                                   * whole model                             */
@@ -96,6 +101,7 @@ typedef struct {
     seq_t           *seq;
     uint32_t         row;        /* of the step's logits                    */
     uint32_t         position;   /* prompt position to report, or 0: sample */
+    uint32_t         ahead;      /* drafts that count as drawn before it    */
     int              rc;
     di_sample_out_t  out;
 } job_t;
@@ -105,6 +111,7 @@ typedef struct {
     seq_t   *seq;
     uint32_t n_rows;
     uint32_t n_jobs;             /* that belong to it, in order             */
+    uint32_t n_drafts;           /* its last rows                           */
 } part_t;
 
 typedef struct {
@@ -150,6 +157,10 @@ struct di_sched_s {
     uint32_t         n_rows;
     uint32_t         n_logits;
     uint32_t         prefill_rows;
+    di_model_draft_t *draft_seqs;    /* [max_seqs]                          */
+    seq_t          **drafted;    /* [max_seqs] whose they are               */
+    int32_t         *drafts;     /* [max_seqs][n_drafts]                    */
+    float           *confidence; /* [max_seqs][n_drafts]                    */
     di_sampler_t    *samplers[DI_SCHED_PARTS];
     _Atomic uint32_t samplers_busy;  /* bit i: samplers[i] is in use        */
 
@@ -160,6 +171,8 @@ struct di_sched_s {
     uint64_t         cached_tokens;
     uint64_t         requests;
     uint64_t         preemptions;
+    uint64_t         verified;
+    uint64_t         accepted;
     double           recent_us;
     double           recent_prefill;
     double           recent_decode;
@@ -197,6 +210,14 @@ uint32_t di_state_restore(di_sched_t *sched, seq_t *seq, uint32_t n_blocks,
  * block. */
 void di_state_keep(di_sched_t *sched, seq_t *seq);
 void di_state_check(const di_sched_t *sched);
+
+/* sched_draft.c: where nothing drafts these do nothing. */
+int di_draft_open(di_sched_t *sched);
+void di_draft_close(di_sched_t *sched);
+int di_draft_make(di_sched_t *sched);    /* for all that decode next        */
+
+/* Drafts of a sequence to verify in the next step. */
+uint32_t di_draft_verify(const di_sched_t *sched, const seq_t *seq);
 
 uint64_t di_sched_now_us(void);
 

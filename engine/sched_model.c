@@ -51,6 +51,14 @@ state_copy(void *ctx, uint32_t dst, uint32_t src)
 }
 
 
+static int
+draft(void *ctx, const di_model_draft_t *seqs, size_t n_seqs, int32_t *drafts,
+      float *confidence)
+{
+    return di_model_draft(ctx, seqs, n_seqs, drafts, confidence);
+}
+
+
 int
 di_sched_open(di_model_t *model, const di_sched_conf_t *conf,
               di_sched_t **sched, di_err_t *err)
@@ -63,6 +71,7 @@ di_sched_open(di_model_t *model, const di_sched_conf_t *conf,
         .window = info->window, .max_logits = info->max_logits, .step = step,
         .host_call = host_call, .wait = wait_step, .logits = logits_of,
         .kv_copy = kv_copy, .state_copy = state_copy,
+        .n_drafts = info->n_drafts, .draft = draft,
     };
 
     return di_sched_open_on(&m, conf, sched, err);

@@ -9,9 +9,9 @@
  *
  * Blocks.  Admission takes the blocks of all known tokens at once, and leaves
  * one for each running sequence, which will soon want it.  Decode takes a
- * block every block_tokens tokens; if none is left, a paused sequence or else the one
- * admitted last goes back to the queue.  It comes after all that are in the
- * plan already, so no planned row loses its blocks.
+ * block when its last one is full; if none is left, a paused sequence or else
+ * the one admitted last goes back to the queue.  It comes after all that are
+ * in the plan already, so no planned row loses its blocks.
  *
  * Sampling runs behind the model as a host call, one job per row of logits,
  * on the pool's threads; this thread delivers when all are done.
@@ -111,6 +111,7 @@ add_job(di_sched_t *s, seq_t *seq, uint32_t row, uint32_t position)
     job->seq = seq;
     job->row = row;
     job->position = position;
+    job->ahead = 0;
     s->parts[s->n_parts].n_jobs++;
 }
 
@@ -278,16 +279,71 @@ extend(di_sched_t *s, seq_t *seq)
 }
 
 
+static uint32_t
+least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+
+/* Of a sequence's drafts, those that there is room for while each of `others`
+ * gets a row. */
+static uint32_t
+fitting_drafts(di_sched_t *s, const seq_t *seq, uint32_t others)
+{
+    uint32_t n = di_draft_verify(s, seq), taken = 1 + others;
+
+    if (n == 0 || s->n_rows + taken >= s->conf.max_rows
+        || s->n_logits + taken >= s->model.max_logits
+        || s->n_jobs + taken >= s->jobs_max)
+        return 0;
+    n = least(n, s->conf.max_rows - s->n_rows - taken);
+    n = least(n, s->model.max_logits - s->n_logits - taken);
+    n = least(n, s->jobs_max - s->n_jobs - taken);
+    return least(n, room_of(s, seq->req->owner) / slots_needed(seq) - 1);
+}
+
+
+/* Plan the row to decode with n drafts behind it. */
+static void
+plan_verify(di_sched_t *s, seq_t *seq, uint32_t n)
+{
+    uint32_t i;
+
+    s->model_seqs[s->n_parts] = (di_model_seq_t) {
+        .tokens = seq->tokens + seq->n_computed, .blocks = seq->blocks,
+        .n_rows = 1 + n, .pos = seq->n_computed, .n_logits = 1 + n,
+        .slot = seq->slot,
+    };
+    s->parts[s->n_parts] = (part_t) { .seq = seq, .n_rows = 1 + n,
+                                      .n_drafts = n };
+    for (i = 0; i <= n; i++) {
+        add_job(s, seq, s->n_logits + i, 0);
+        s->jobs[s->n_jobs - 1].ahead = i;
+    }
+    use_room(s, seq->req->owner, slots_needed(seq) * (1 + n));
+    s->n_logits += 1 + n;
+    s->n_rows += 1 + n;
+    s->n_parts++;
+}
+
+
 static void
 plan_decode(di_sched_t *s)
 {
-    seq_t *seq, *next;
+    uint32_t others = s->running.n, n_drafts;
+    seq_t   *seq, *next;
 
     for (seq = s->running.head; seq != NULL; seq = next) {
+        others--;
         if (seq->n_tokens - seq->n_computed == 1 && may_run(s, seq)) {
             if (!extend(s, seq))
                 return;          /* it was the last                         */
-            (void) plan_rows(s, seq, 1);
+            n_drafts = fitting_drafts(s, seq, others);
+            if (n_drafts > 0)
+                plan_verify(s, seq, n_drafts);
+            else
+                (void) plan_rows(s, seq, 1);
         }
         next = seq->next;        /* read here: extend() preempts behind it  */
     }
@@ -463,7 +519,7 @@ run_job(const di_sched_t *s, di_sampler_t *sampler, job_t *job)
         .params = &req->params, .bias = req->bias, .tokens = seq->tokens,
         .end_ids = s->end_ids, .stop_ids = req->stop_ids,
         .n_bias = req->n_bias, .n_prompt = req->n_prompt,
-        .n_tokens = seq->n_tokens,
+        .n_tokens = seq->n_tokens + job->ahead,
         .n_end_ids = (uint32_t) s->conf.n_end_ids,
         .n_stop_ids = req->n_stop_ids,
         .seed = req->params.seed + seq->choice,
@@ -656,6 +712,29 @@ fail(di_sched_t *s, seq_t *seq)
 }
 
 
+/* Take the tokens that rows with drafts gave: the first row's, and the next
+ * one's as long as the draft between them is what was drawn. */
+static void
+deliver_verified(di_sched_t *s, const part_t *part, const job_t *jobs)
+{
+    seq_t   *seq = part->seq;
+    uint32_t i;
+    bool     agrees;
+
+    s->verified += part->n_drafts;
+    for (i = 0; i <= part->n_drafts; i++) {
+        agrees = i < part->n_drafts && jobs[i].rc == DI_OK
+                 && jobs[i].out.token == seq->tokens[seq->n_tokens];
+        seq->n_computed++;
+        s->decode_tokens++;
+        publish(s, seq);
+        if (!accept_token(s, &jobs[i]) || !agrees)
+            return;
+        s->accepted++;
+    }
+}
+
+
 static void
 deliver(di_sched_t *s, const part_t *part, const job_t *jobs)
 {
@@ -663,6 +742,10 @@ deliver(di_sched_t *s, const part_t *part, const job_t *jobs)
     req_t      *req = seq->req;
     const job_t *job, *end = jobs + part->n_jobs;
 
+    if (part->n_drafts > 0) {
+        deliver_verified(s, part, jobs);
+        return;
+    }
     seq->n_computed += part->n_rows;
     publish(s, seq);
 
@@ -746,6 +829,8 @@ di_sched_step(di_sched_t *s)
             deliver(s, &s->parts[i], &s->jobs[job]);
         job += s->parts[i].n_jobs;
     }
+    if (rc == DI_OK)
+        rc = di_draft_make(s);
     count(s, started_us, s->decode_tokens - decoded);
     return rc;
 }

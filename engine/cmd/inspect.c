@@ -228,7 +228,8 @@ tensor_json(const di_model_tensor_t *t)
     for (uint32_t d = 0; d < t->n_dims; d++)
         (void) json_array_append_new(shape, integer(t->dims[d]));
     return json_pack("{s:s%, s:s, s:o, s:o}", "name", t->name,
-                     t->name_len, "type", t->type, "shape", shape, "bytes", integer(t->bytes));
+                     t->name_len, "type", t->type, "shape", shape, "bytes",
+                     integer(t->bytes));
 }
 
 static json_t *

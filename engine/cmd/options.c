@@ -101,6 +101,8 @@ static const option_t options[] = {
     { "replay-keep", "N", SERVE | LINES, K_U32, AT(engine.replay_keep), 0,
       INT32_MAX, NULL, "last tokens of a prompt that go through a whole "
       "model of windows; 0 is all" },
+    { "no-drafts", NULL, SERVE | LINES, K_FALSE, AT(engine.drafts), 0, 0,
+      NULL, "don't let the model's draft module offer tokens" },
 
     { "prompt", "TEXT", GENERATE, K_STR, AT(prompt), 0, 0, NULL,
       "continue this text, streaming to the terminal" },
@@ -471,6 +473,7 @@ set_defaults(di_cmd_opts_t *opts, di_cmd_t command)
             .queue_max = 256,
             .spin_us = 50,
             .prefix_cache = true,
+            .drafts = true,
             .log_level = DI_LOG_INFO,
             .model = { .pin = true },
         },

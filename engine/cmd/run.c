@@ -150,6 +150,7 @@ di_run_open(const di_cmd_opts_t *opts, di_run_t *run, di_err_t *err)
             .queue_max = opts->batch,
             .prefix_cache = opts->engine.prefix_cache,
             .replay_keep = opts->engine.replay_keep,
+            .drafts = opts->engine.drafts,
             .sink = on_event,
         };
         sc.n_end_ids = di_vocab_end_ids(run->vocab, &sc.end_ids);

@@ -83,7 +83,8 @@ cut_attention(di_v41_cut_t *k, di_v41_t *s, size_t n)
     di_v41_cut_floats(k, &x->latent, n, c->head_dim);
     di_v41_cut_act(k, &x->latent_act, n, c->head_dim);
     di_v41_cut_floats(k, &x->index_k, n, c->index_dim);
-    di_v41_cut_floats(k, &x->index_q, n, (size_t) c->index_heads * c->index_dim);
+    di_v41_cut_floats(k, &x->index_q, n,
+                      (size_t) c->index_heads * c->index_dim);
     di_v41_cut_floats(k, &x->index_w, n, c->index_heads);
     di_v41_cut_act(k, &x->heads, n * c->o_groups,
             (size_t) c->n_heads / c->o_groups * c->head_dim);

@@ -22,7 +22,7 @@
 /* Logits of the confidence head beyond these are cut. */
 #define CONFIDENCE_MAX 60.0f
 
-/* ------------------------------------------------------------------- keys -- */
+/* ------------------------------------------------------------------ keys -- */
 
 void
 di_v41_draft_keys(di_model_t *m, const di_rows_t *rows)
@@ -50,7 +50,7 @@ di_v41_draft_keys(di_model_t *m, const di_rows_t *rows)
     }
 }
 
-/* ----------------------------------------------------------------- opening -- */
+/* --------------------------------------------------------------- opening -- */
 
 static void
 cut_inputs(di_v41_cut_t *k, const di_v41_conf_t *c, di_v41_draft_t *d)
@@ -147,7 +147,7 @@ di_v41_draft_close(di_model_t *m)
     free(d->confidence_w);
 }
 
-/* ---------------------------------------------------------------- drafting -- */
+/* -------------------------------------------------------------- drafting -- */
 
 static int32_t *
 host(const di_v41_draft_t *d, di_view_t v)

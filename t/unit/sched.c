@@ -32,10 +32,11 @@
 #define END_ID     3
 #define MANY       (1 << 30)
 #define STATES_MAX 16
+#define DRAFTS     5
 
 typedef struct {                        /* a sequence's state               */
-    uint64_t last;                      /* number of its last token         */
-    uint32_t pos;                       /* tokens computed                  */
+    uint64_t all[8];                    /* all numbers before a position,   */
+    uint32_t pos;                       /* as one; of the last positions    */
 } fake_state_t;
 
 typedef struct {                        /* the fake model                   */
@@ -89,6 +90,7 @@ static world_t  w;
 static uint64_t rng = 1;
 static int32_t  end_ids[] = { END_ID };
 static uint32_t spare_states;           /* 0: sequences have no state       */
+static uint32_t n_drafts;               /* 0: nothing drafts                */
 
 
 static uint32_t
@@ -123,21 +125,21 @@ logits_of(uint64_t h, float *x)
 }
 
 
-/* The state must be what the sequence left; then it is one of n_rows more. */
+/* The state must be what the sequence left, perhaps with some tokens that are
+ * taken back; `all` is the number of those before the first row. */
 static void
-use_state(fake_t *f, const di_model_seq_t *q)
+use_state(fake_t *f, const di_model_seq_t *q, uint64_t all)
 {
     fake_state_t *state = &f->states[q->slot];
-    uint32_t      end = q->pos + q->n_rows, last = q->pos - 1;
 
     CHECK((q->slot == 0) == (f->n_states == 0) && q->slot <= f->n_states);
     if (f->n_states == 0)
         return;
     if (q->pos > 0) {
-        CHECK_EQ_INT(state->pos, q->pos);
-        CHECK(state->last == f->slots[q->blocks[last / BT]][last % BT]);
+        CHECK(q->pos <= state->pos && state->pos - q->pos <= DRAFTS);
+        CHECK(state->all[q->pos % 8] == all);
     }
-    state->pos = end;
+    state->pos = q->pos + q->n_rows;
 }
 
 
@@ -147,7 +149,7 @@ fake_step(void *ctx, const di_model_seq_t *seqs, size_t n_seqs)
     fake_t   *f = ctx;
     size_t    i;
     uint32_t  r, q, pos, row = 0;
-    uint64_t  h, *slot;
+    uint64_t  h, all, *slot;
 
     f->rows = 0;
     f->seqs = (uint32_t) n_seqs;
@@ -159,15 +161,17 @@ fake_step(void *ctx, const di_model_seq_t *seqs, size_t n_seqs)
         CHECK(seqs[i].n_rows > 0 && seqs[i].n_logits <= seqs[i].n_rows);
         CHECK(seqs[i].pos + seqs[i].n_rows <= LEN);
         f->rows += seqs[i].n_rows;
-        use_state(f, &seqs[i]);
         for (r = 0; r < seqs[i].n_rows; r++) {
             pos = seqs[i].pos + r;
             for (q = 0, h = 7; q < pos; q++)
                 h = mix(h, f->slots[seqs[i].blocks[q / BT]][q % BT]);
+            if (r == 0)
+                use_state(f, &seqs[i], h);
+            all = h;
             slot = &f->slots[seqs[i].blocks[pos / BT]][pos % BT];
             h = mix(mix(h, (uint64_t) seqs[i].tokens[r]), pos);
             *slot = h;
-            f->states[seqs[i].slot].last = h;
+            f->states[seqs[i].slot].all[(pos + 1) % 8] = mix(all, h);
             if (r >= seqs[i].n_rows - seqs[i].n_logits) {
                 CHECK(row < 256);
                 logits_of(mix(h, 99), f->logits + VOCAB * row++);
@@ -233,6 +237,38 @@ fake_state_copy(void *ctx, uint32_t dst, uint32_t src)
     CHECK(dst >= 1 && dst <= f->n_states);
     CHECK(src >= 1 && src <= f->n_states && src != dst);
     f->states[dst] = f->states[src];
+}
+
+
+/* The likeliest tokens, now and then a wrong one. */
+static int
+fake_draft(void *ctx, const di_model_draft_t *seqs, size_t n_seqs,
+           int32_t *drafts, float *confidence)
+{
+    const fake_t *f = ctx;
+    float         x[VOCAB];
+    size_t        i;
+    uint32_t      d, k;
+
+    for (i = 0; i < n_seqs; i++) {
+        uint64_t all = f->states[seqs[i].slot].all[seqs[i].n % 8];
+        int32_t  token = seqs[i].token;
+
+        CHECK(seqs[i].n > 0 && seqs[i].n <= f->states[seqs[i].slot].pos);
+        for (d = 0; d < n_drafts; d++) {
+            uint64_t h = mix(mix(all, (uint64_t) token), seqs[i].n + d);
+
+            all = mix(all, h);
+            logits_of(mix(h, 99), x);
+            for (k = 0, token = 0; k < VOCAB; k++)
+                token = x[k] > x[token] ? (int32_t) k : token;
+            if (rnd(5) == 0)
+                token = (int32_t) rnd(VOCAB);
+            drafts[i * n_drafts + d] = token;
+            confidence[i * n_drafts + d] = 0.5f;
+        }
+    }
+    return DI_OK;
 }
 
 
@@ -445,12 +481,13 @@ open_world(uint32_t kv_blocks, uint32_t max_seqs, uint32_t max_rows,
         .step = fake_step, .host_call = fake_host_call, .wait = fake_wait,
         .logits = fake_logits, .kv_copy = fake_kv_copy,
         .state_copy = fake_state_copy,
+        .n_drafts = n_drafts, .draft = fake_draft,
     };
     di_sched_conf_t conf = {
         .max_seqs = max_seqs, .max_rows = max_rows, .chunk = chunk,
         .queue_max = queue_max, .prefix_cache = cache, .end_ids = end_ids,
         .n_end_ids = 1, .sink = sink, .room = limited ? room : NULL,
-        .arg = &w,
+        .drafts = true, .arg = &w,
     };
 
     memset(&w, 0, sizeof(w));
@@ -654,6 +691,7 @@ test_random(uint32_t kv_blocks, uint32_t max_seqs, uint32_t max_rows,
             bool cache, int limited, int ops)
 {
     di_ipc_status_t st = { 0 };
+    uint64_t        verified, accepted;
     int             i;
 
     open_world(kv_blocks, max_seqs, max_rows, max_rows / 2, 20, cache,
@@ -668,6 +706,9 @@ test_random(uint32_t kv_blocks, uint32_t max_seqs, uint32_t max_rows,
     }
     run_out();
     di_sched_status(w.sched, &st);
+    di_sched_drafts(w.sched, &verified, &accepted);
+    CHECK(n_drafts == 0 ? verified == 0
+                        : accepted > 100 && verified > accepted);
     printf("%u blocks, %u sequences, %u rows: %llu choices finished, %llu "
            "prefix hits, %llu preemptions\n", kv_blocks, max_seqs, max_rows,
            (unsigned long long) w.n_finished,
@@ -1084,8 +1125,10 @@ main(int argc, char **argv)
     /* Sequences with states; none, one or some kept for the cache. */
     for (spare_states = 1; spare_states <= 9; spare_states += 1 + spare_states)
     {
-        test_random(200, 8, 64, true, 0, ops / 2);
-        test_random(20, 6, 24, true, 1, ops);
+        for (n_drafts = 0; n_drafts <= DRAFTS; n_drafts += DRAFTS) {
+            test_random(200, 8, 64, true, 0, ops / 2);
+            test_random(20, 6, 24, true, 1, ops);
+        }
     }
     return check_done("sched");
 }
