@@ -687,7 +687,7 @@ read_message(di_rq_t *rq, const di_json_t *v, size_t i, pairing_t *p)
 
     /* DeepSeek's own API drops a system message that says nothing. */
     if (rc == DI_OK && rq->req->family != DI_FAMILY_PLAIN
-        && m->role == DI_ROLE_SYSTEM && m->content.len == 0)
+        && m->role <= DI_ROLE_DEVELOPER && m->content.len == 0)
         rq->req->conv.n_msgs--;
 
     return rc;

@@ -128,19 +128,22 @@ add_control(di_sbuf_t *b, unsigned char c)
 void
 di_json_add_plain(di_sbuf_t *b, di_str_t s)
 {
-    const char *p = s.data, *run = p, *end = p + s.len;
+    size_t        i, run = 0;
+    unsigned char c;
 
     di_sbuf_lit(b, "\"");
 
-    for (; p < end; p++) {
-        if ((unsigned char) *p >= 0x20 && *p != '"' && *p != '\\')
+    for (i = 0; i < s.len; i++) {
+        c = (unsigned char) s.data[i];
+        if (c >= 0x20 && c != '"' && c != '\\')
             continue;
-        di_sbuf_add(b, run, (size_t) (p - run));
-        add_control(b, (unsigned char) *p);
-        run = p + 1;
+        di_sbuf_add(b, s.data + run, i - run);
+        add_control(b, c);
+        run = i + 1;
     }
 
-    di_sbuf_add(b, run, (size_t) (end - run));
+    if (run < s.len)
+        di_sbuf_add(b, s.data + run, s.len - run);
     di_sbuf_lit(b, "\"");
 }
 

@@ -541,6 +541,7 @@ read_strict(di_rq_t *rq, const di_api_ops_t *api)
 
     rq->req->family = rq->opt.family;
     rq->v41 = rq->opt.family != DI_FAMILY_V4;
+    rq->sees = (rq->opt.caps & DI_CAN_SEE) != 0;
 
     rc = read_fields(rq, api);
     if (rc == DI_OK)
@@ -593,7 +594,8 @@ set_defaults(di_rq_t *rq)
     di_req_options_t *opt = &rq->opt;
     di_req_params_t  *p = &rq->req->params;
 
-    rq->official = opt->codec == DI_CODEC_OFFICIAL;
+    rq->official = opt->codec == DI_CODEC_OFFICIAL
+                   && rq->req->api != DI_API_COMPLETIONS;
 
     if (opt->depth == 0)
         opt->depth = rq->official ? DI_JSON_DEPTH_OFFICIAL : DEPTH_DEFAULT;
@@ -645,8 +647,8 @@ di_req_parse(di_api_t api, const di_req_options_t *options, const char *body,
 
     rc = read_json(&rq, body, len);
     if (rc == DI_OK)
-        rc = rq.official && api != DI_API_COMPLETIONS
-             ? read_official(&rq, apis[api]) : read_strict(&rq, apis[api]);
+        rc = rq.official ? read_official(&rq, apis[api])
+                         : read_strict(&rq, apis[api]);
 
     if (rc != DI_OK && rc != DI_EAGAIN) {
         di_req_close(rq.req);

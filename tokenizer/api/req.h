@@ -54,7 +54,8 @@ typedef struct {
     di_api_err_t     *e;
     bool              official;
     bool              v41;       /* conversion by the rules of V4.1         */
-    bool              sees;      /* images are taken (official V4.1)        */
+    bool              sees;      /* images are taken: official V4.1, strict
+                                  * a model with vision                     */
     di_names_t        tool_names;        /* to indexes of req->tools        */
     uint32_t          max_completion_tokens;     /* strict Chat, 0: none    */
     bool              has_stream_options;

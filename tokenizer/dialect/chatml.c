@@ -155,7 +155,7 @@ int
 di_chatml_system(di_str_t template_text, char **system, size_t *len)
 {
     di_str_t    spelled = find_system(template_text);
-    const char *p = spelled.data, *end = p + spelled.len;
+    const char *p, *end;
     size_t      k;
 
     *system = NULL;
@@ -168,7 +168,8 @@ di_chatml_system(di_str_t template_text, char **system, size_t *len)
         return DI_ENOMEM;
 
     /* A literal may have the escapes \n and \\. */
-    while (p < end) {
+    end = spelled.data + spelled.len;
+    for (p = spelled.data; p < end; ) {
         k = newline(p, end);
 
         if (k != 0) {
