@@ -10,10 +10,12 @@
  * E2M1 becomes twice its value plus 12, an unsigned byte: from there on it is
  * a code with a bias, multiplied by the tiles of matmul_q8_256.h.  E4M3
  * becomes float32: shifted to its place in the bits of one, with an exponent
- * 120 too small, which a product with 2^120 puts right, subnormals too.  Few
- * rows use it where it is made; more rows use the expanded piece.  A block's
- * sum is one chain of FMAs; the halves of a panel and the rows are summed side
- * by side to hide the latency of it.
+ * 120 too small, which a product with 2^120 puts right.  That is done to a
+ * block's sum: until then subnormal values are subnormal floats, sums of which
+ * are exact, so that the bits are the same.  Few rows use the floats where
+ * they are made, more rows an expanded piece.  A block's sum is one chain of
+ * FMAs; halves of a panel, rows, and blocks are summed side by side to hide
+ * its latency.
  *
  * Rows lie powers of two apart, so that some lines of 16 rows may not be in
  * the first-level cache at once: a piece is first copied, line by line.  The
@@ -255,15 +257,14 @@ e2m1_panel(const job_t *j, size_t p)
 
 /* -- E4M3 ------------------------------------------------------------------ */
 
-/* Byte i of 8 dwords as float32. */
+/* Byte i of 8 dwords as float32, times 2^-120. */
 INLINE __m256
 e4m3_floats(__m256i x, const size_t i)
 {
     if (i < 3)
         x = _mm256_slli_epi32(x, (int) (24 - 8 * i));
-    x = _mm256_and_si256(_mm256_srai_epi32(x, 4),
-                         _mm256_set1_epi32((int) 0x87f00000u));
-    return _mm256_mul_ps(_mm256_castsi256_ps(x), _mm256_set1_ps(0x1p120f));
+    return _mm256_castsi256_ps(_mm256_and_si256(
+        _mm256_srai_epi32(x, 4), _mm256_set1_epi32((int) 0x87f00000u)));
 }
 
 /* micro_stage(), and is there a NaN among the bytes?  e4m3_floats() makes 480
@@ -342,6 +343,7 @@ e4m3_add(const job_t *j, float (*acc)[16], size_t r0, size_t b0, size_t b,
         UNROLL
         for (size_t h = 0; h < 2; h++) {
             v = _mm256_mul_ps(x, _mm256_load_ps(s->scales[b] + h * 8));
+            sum[r][h] = _mm256_mul_ps(sum[r][h], _mm256_set1_ps(0x1p120f));
             v = _mm256_fmadd_ps(sum[r][h], v,
                                 _mm256_load_ps(acc[r0 + r] + h * 8));
             _mm256_store_ps(acc[r0 + r] + h * 8, v);
@@ -420,20 +422,35 @@ INLINE bool
 e4m3_few(const job_t *j, size_t p, float (*acc)[16], size_t b0, size_t n,
          const size_t n_rows)
 {
+    const size_t side = n_rows <= 2 ? 2 : 1;     /* blocks side by side     */
     micro_t *s = (micro_t *) (void *) j->s;
-    __m256 sum[TILE_ROWS][2];
+    __m256 sum[2][TILE_ROWS][2];
     stage_t rows;
-    size_t at;
+    size_t b = 0, at;
 
     if (e4m3_stage(j, p, b0 * DI_WBLOCK, n * DI_WBLOCK, &rows))
         return false;
     micro_expand_scales(j, p, b0, n, 1.0f, s->scales[0], 16);
-    for (size_t b = 0; b < n; b++) {
-        at = b * DI_WBLOCK;
-        load_sums(NULL, sum, true, n_rows);
-        e4m3_half(&rows, at, s->x[0] + at, sum, n_rows);
-        e4m3_half(&rows, at + 16, s->x[0] + at + 16, sum, n_rows);
-        e4m3_add(j, acc, 0, b0, b, sum, n_rows);
+    for (; b + side <= n; b += side) {
+        UNROLL
+        for (size_t i = 0; i < side; i++)
+            load_sums(NULL, sum[i], true, n_rows);
+        for (size_t h = 0; h < DI_WBLOCK; h += 16) {
+            UNROLL
+            for (size_t i = 0; i < side; i++) {
+                at = (b + i) * DI_WBLOCK + h;
+                e4m3_half(&rows, at, s->x[0] + at, sum[i], n_rows);
+            }
+        }
+        UNROLL
+        for (size_t i = 0; i < side; i++)
+            e4m3_add(j, acc, 0, b0, b + i, sum[i], n_rows);
+    }
+    if (b < n) {
+        load_sums(NULL, sum[0], true, n_rows);
+        for (at = b * DI_WBLOCK; at < n * DI_WBLOCK; at += 16)
+            e4m3_half(&rows, at, s->x[0] + at, sum[0], n_rows);
+        e4m3_add(j, acc, 0, b0, b, sum[0], n_rows);
     }
     return true;
 }
