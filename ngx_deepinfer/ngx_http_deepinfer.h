@@ -542,6 +542,7 @@ ngx_int_t ngx_http_deepinfer_send_json(ngx_http_request_t *r,
     ngx_uint_t status, di_sbuf_t *body);
 ngx_int_t ngx_http_deepinfer_send_error(ngx_http_request_t *r,
     const di_api_err_t *err, ngx_uint_t retry_after);
+di_api_t ngx_http_deepinfer_shape(ngx_http_request_t *r);
 ngx_uint_t ngx_http_deepinfer_is_anthropic(ngx_http_request_t *r);
 ngx_int_t ngx_http_deepinfer_send_not_allowed(ngx_http_request_t *r,
     const char *allow);

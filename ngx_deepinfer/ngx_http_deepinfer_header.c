@@ -100,6 +100,15 @@ ngx_http_deepinfer_request_id(ngx_http_request_t *r, ngx_str_t *id)
         (void) ngx_hex_dump(id->data, random, sizeof(random));
     }
 
+    /* Anthropic's clients look for another header */
+
+    if (ngx_http_deepinfer_shape(r) == DI_API_MESSAGES
+        && ngx_http_deepinfer_add_header(r, "request-id", id->data, id->len)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
     return ngx_http_deepinfer_add_header(r, NGX_HTTP_DEEPINFER_REQUEST_ID,
                                          id->data, id->len);
 }

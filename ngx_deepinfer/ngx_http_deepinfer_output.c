@@ -21,8 +21,6 @@ static ngx_int_t ngx_http_deepinfer_wait_writable(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_deepinfer_buffered(ngx_http_request_t *r);
 static void ngx_http_deepinfer_finalize(ngx_http_deepinfer_ctx_t *ctx,
     ngx_int_t rc);
-static di_api_t ngx_http_deepinfer_shape(ngx_http_request_t *r,
-    ngx_http_deepinfer_loc_conf_t *dlcf);
 static const char *ngx_http_deepinfer_c_string(ngx_http_request_t *r,
     ngx_str_t *s);
 
@@ -417,7 +415,7 @@ ngx_http_deepinfer_send_error(ngx_http_request_t *r, const di_api_err_t *err,
     h = ngx_http_deepinfer_find_header(&r->headers_out.headers,
                                        "x-request-id");
 
-    di_api_write_error(&body, ngx_http_deepinfer_shape(r, dlcf), dlcf->codec,
+    di_api_write_error(&body, ngx_http_deepinfer_shape(r), dlcf->codec,
                        err, h ? ngx_http_deepinfer_c_string(r, &h->value)
                               : NULL);
 
@@ -434,10 +432,13 @@ ngx_http_deepinfer_send_error(ngx_http_request_t *r, const di_api_err_t *err,
  * it has none, Anthropic's if the client is one of theirs.
  */
 
-static di_api_t
-ngx_http_deepinfer_shape(ngx_http_request_t *r,
-    ngx_http_deepinfer_loc_conf_t *dlcf)
+di_api_t
+ngx_http_deepinfer_shape(ngx_http_request_t *r)
 {
+    ngx_http_deepinfer_loc_conf_t  *dlcf;
+
+    dlcf = ngx_http_get_module_loc_conf(r, ngx_http_deepinfer_module);
+
     if (dlcf->api != NGX_CONF_UNSET_PTR && dlcf->api->gen) {
         return dlcf->api->gen->api;
     }

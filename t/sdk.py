@@ -10,11 +10,12 @@ against the SDK's own type, strictly: nothing missing, nothing unknown.
 
 import asyncio
 import sys
-import traceback
 
 import openai
 from openai.types import Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from sdk_check import run, test, whole
 
 URL = sys.argv[1]
 ASK = {"model": "m", "temperature": 0, "max_tokens": 12,
@@ -23,34 +24,6 @@ ASK = {"model": "m", "temperature": 0, "max_tokens": 12,
 
 client = openai.OpenAI(base_url=URL, api_key="none", max_retries=0,
                        timeout=60)
-tests = []
-
-
-def test(fn):
-    tests.append(fn)
-    return fn
-
-
-def unknown_fields(obj, path=""):
-    """Paths of what the server sent and the SDK's types don't know."""
-    if isinstance(obj, list):
-        return [p for i, x in enumerate(obj)
-                for p in unknown_fields(x, f"{path}[{i}]")]
-    if not isinstance(obj, openai.BaseModel):
-        return []
-    found = [f"{path}.{k}" for k in (obj.model_extra or {})]
-    for name in type(obj).model_fields:
-        found += unknown_fields(getattr(obj, name, None), f"{path}.{name}")
-    return found
-
-
-def whole(obj, kind):
-    """The SDK builds objects without checking them, so check them here."""
-    assert type(obj) is kind, type(obj)
-    kind.model_validate(obj.to_dict(), strict=True)
-    assert unknown_fields(obj) == [], unknown_fields(obj)
-    return obj
-
 
 def create(**more):
     return whole(client.chat.completions.create(**{**ASK, **more}),
@@ -190,7 +163,7 @@ def the_stream_helper():
 @test
 def models():
     names = [whole(m, Model).id for m in client.models.list()]
-    assert names == ["m", "gpt-4o", "away"], names
+    assert names == ["m", "gpt-4o", "away", "v41"], names
     assert whole(client.models.retrieve("gpt-4o"), Model).id == "gpt-4o"
     raises(openai.NotFoundError, lambda: client.models.retrieve("none"),
            404, "model_not_found", "model")
@@ -263,16 +236,5 @@ def async_client():
             .choices[0].message.content
 
 
-for fn in tests:
-    name = fn.__name__.replace("_", " ")
-    try:
-        fn()
-        print(f"ok {name}", flush=True)
-    except Exception as e:
-        at = traceback.extract_tb(e.__traceback__)
-        where = next(f for f in reversed(at) if f.filename == __file__)
-        reason = str(e) or type(e).__name__
-        print(f"not ok {name}: line {where.lineno}: {where.line}: "
-              + " ".join(reason.split()), flush=True)
-
+run()
 client.close()

@@ -59,7 +59,8 @@ typedef struct {
     const char      *fallback;   /* --script: played when there is none     */
     FILE            *log;        /* NULL: --quiet                           */
     int32_t          user;       /* opens a user message; -1: none          */
-    int32_t          im_end;     /* ends one, and the output                */
+    int32_t          close;      /* comes behind one                        */
+    int32_t          im_end;     /* ends the output                         */
     bool             chatml;     /* the role follows as text                */
     uint32_t         vocab_size;
     uint32_t         max_model_len;

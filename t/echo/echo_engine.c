@@ -33,8 +33,9 @@
 
 #include "echo.h"
 
-/* <|User|>, with fullwidth bars */
-#define DEEPSEEK_USER "<\xef\xbd\x9c" "User\xef\xbd\x9c>"
+/* With fullwidth bars. */
+#define DEEPSEEK_USER      "<\xef\xbd\x9c" "User\xef\xbd\x9c>"
+#define DEEPSEEK_ASSISTANT "<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>"
 
 #define MESSAGES_MAX 1024        /* taken between two steps                 */
 #define STATUS_US    100000u     /* between status pages when idle          */
@@ -334,6 +335,12 @@ parse_options(int argc, char **argv, options_t *o)
     }
 }
 
+static int32_t
+special(const echo_t *e, const char *spelling)
+{
+    return di_vocab_special(e->vocab, spelling, strlen(spelling));
+}
+
 static void
 open_model(echo_t *e, options_t *o)
 {
@@ -363,13 +370,15 @@ open_model(echo_t *e, options_t *o)
     e->max_model_len = (uint32_t) (v < INT32_MAX ? v : INT32_MAX);
     e->vocab_size = di_vocab_size(e->vocab);
 
-    e->user = di_vocab_special(e->vocab, "<|im_start|>", 12);
+    e->user = special(e, "<|im_start|>");
+    e->close = e->im_end = special(e, "<|im_end|>");
     e->chatml = e->user >= 0;
-    if (!e->chatml)
-        e->user = di_vocab_special(e->vocab, DEEPSEEK_USER,
-                                   sizeof(DEEPSEEK_USER) - 1);
 
-    e->im_end = di_vocab_special(e->vocab, "<|im_end|>", 10);
+    if (!e->chatml) {
+        e->user = special(e, DEEPSEEK_USER);
+        e->close = special(e, DEEPSEEK_ASSISTANT);
+    }
+
     if (e->im_end < 0) {
         if (di_vocab_end_ids(e->vocab, &end_ids) == 0)
             echo_fail("%s: the vocabulary has no end token", o->model);

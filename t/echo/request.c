@@ -142,7 +142,7 @@ last_user(echo_t *e, const di_gen_request_t *req, size_t *start, size_t *len,
 
     for (i = req->n_prompt; e->user >= 0 && i-- > 0; ) {
         if (req->prompt[i] != e->user) {
-            if (di_vocab_is_special(e->vocab, req->prompt[i]))
+            if (req->prompt[i] == e->close)
                 end = i;
             continue;
         }

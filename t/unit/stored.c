@@ -88,7 +88,7 @@ inputs(void)
           "{\"id\":\"msg_7_in0\",\"type\":\"message\",\"status\":\"completed\","
           "\"role\":\"assistant\",\"content\":[{\"type\":\"output_text\","
           "\"annotations\":[],\"text\":\"b\"}]},"
-          "{\"id\":\"fco_7_in1\",\"type\":\"function_call_output\","
+          "{\"id\":\"fco_7_in1\",\"status\":\"completed\",\"type\":\"function_call_output\","
           "\"call_id\":\"\\u0063\",\"output\":[1.0, -0, "
           "18446744073709551615]},"
           "{\"id\":\"m\",\"type\":\"message\",\"status\":\"in_progress\","

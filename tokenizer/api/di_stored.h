@@ -5,7 +5,7 @@
  * A record has three texts: the response object, the input items that it
  * answered (those of the responses it went on from included), and its output
  * items.  Items are kept as they were sent, but each is made complete: it has
- * a type and an id, and a message's content is a list of parts.  The
+ * a type, an id and a status, and a message's content is a list of parts.  The
  * conversation so far is input and output, one after the other: the history of
  * a request that goes on from the record.  No I/O.
  */

@@ -310,6 +310,8 @@ write_usage(const di_out_t *out, di_sbuf_t *b)
     di_json_add_u64(b, out->prompt_tokens);
     di_sbuf_lit(b, ",\"input_tokens_details\":{\"cached_tokens\":");
     di_json_add_u64(b, out->cached_tokens);
+    if (!out->official)
+        di_sbuf_lit(b, ",\"cache_write_tokens\":0");
     di_sbuf_lit(b, "},\"output_tokens\":");
     di_json_add_u64(b, output);
     di_sbuf_lit(b, ",\"output_tokens_details\":{\"reasoning_tokens\":");

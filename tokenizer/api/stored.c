@@ -260,7 +260,7 @@ add_item(di_sbuf_t *b, const char *text, const di_json_t *item,
 
     if (!is_string(type))
         di_sbuf_lit(b, ",\"type\":\"message\"");
-    if (is_message && di_json_get(item, "status") == NULL)
+    if (di_json_get(item, "status") == NULL)
         di_sbuf_lit(b, ",\"status\":\"completed\"");
 
     for (m = item->v.list.first; m != NULL; m = m->next) {
