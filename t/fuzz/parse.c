@@ -72,7 +72,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     o.tools = (data[0] & 4) != 0;
     o.json = (data[0] & 8) != 0;
     o.places = (data[0] & 16) != 0;
-    o.spell = (di_spell_t) (data[0] >> 5) % (DI_SPELL_THINK + 1);
+    o.spell = (di_spell_t) (data[0] >> 5) % (DI_SPELL_LLAMA3 + 1);
     o.start = (di_start_t) (data[1] % 5);
     text = (data[1] & 8) != 0;
 

@@ -274,6 +274,55 @@ check_other_spellings(void)
     expect(&o, "answer" TH "x", "T:answerx");
 }
 
+/* Calls as JSON.  The vocabulary has no <tool_call>, so it is text. */
+static void
+check_json_calls(void)
+{
+    static const struct { const char *script, *want; } qwen[] = {
+        { "Sure.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, "
+          "\"}\\\"\"]}}\n</tool_call>\n<tool_call>\n{\"name\": \"g\", "
+          "\"arguments\": {}}\n</tool_call>",
+          "T:Sure.|C:f|A:{\"a\": [1, \"}\\\"\"]}|C:g|A:{}" },
+        { "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"}</tool_call>"
+          "x", "C:f|A:{\"a\":1}|T:x" },
+        { "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}"
+          "</tool_call>", "C:f|A:{\"a\": 1}" },
+        { "<tool_call>{\"name\": \"f\"}</tool_call>", "C:f|A:{}" },
+        { "\3plan\n" TH "\n\nx", "R:plan|T:x" },
+        { "a\n<tool_call>\nno call</tool_call> b",
+          "T:a\n<tool_call>\nno call</tool_call>b" },
+        { "<tool_call>{\"name\": \"f\", \"argu",
+          "T:<tool_call>{\"name\": \"f\", \"argu" },
+        { "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": ",
+          "C:f|A:{\"a\": " },
+        { "<tool_call>{\"name\": \"f\", \"arguments\": {}} more</tool_call>",
+          "C:f|A:{}|T:more" },
+    };
+    static const struct { const char *script, *want; } llama[] = {
+        { "{\"name\": \"f\", \"parameters\": {\"a\": \"b\"}}",
+          "C:f|A:{\"a\": \"b\"}" },
+        { "\n{\"type\": \"function\", \"name\": \"f\", \"parameters\": {}}",
+          "C:f|A:{}" },
+        { "{\"answer\": 5}", "T:{\"answer\": 5}" },
+        { "See {\"name\": \"f\", \"parameters\": {}}",
+          "T:See {\"name\": \"f\", \"parameters\": {}}" },
+        { "Hello", "T:Hello" },
+    };
+    di_parse_options_t o = options(DI_SPELL_HERMES, DI_START_ANSWER);
+    size_t             i;
+
+    for (i = 0; i < sizeof(qwen) / sizeof(qwen[0]); i++)
+        expect(&o, qwen[i].script, qwen[i].want);
+
+    o = options(DI_SPELL_LLAMA3, DI_START_ANSWER);
+    for (i = 0; i < sizeof(llama) / sizeof(llama[0]); i++)
+        expect(&o, llama[i].script, llama[i].want);
+
+    o.tools = false;
+    expect(&o, llama[0].script, "T:{\"name\": \"f\", \"parameters\": {\"a\": "
+           "\"b\"}}");
+}
+
 /* A stop string ends the answer, wherever it is split, and only there. */
 static void
 check_stops(void)
@@ -316,7 +365,8 @@ static const char *const fragments[] = {
     "\" string=\"false\">", "</" D " parameter>", "<", "</", ("<" D),
     "\n", "\n\n", " ", TH, "\xe4\xbd\xa0", "\xf0\x9f", "\xff", "ST",
     "OP", "abab", "{", "[1]",
-    "0x", "true", "invoke name", "calls>",
+    "0x", "true", "invoke name", "calls>", "<tool_call>", "</tool_call>",
+    "{\"name\": \"f\", ", "\"arguments\": {", "}", "}}", "\3",
 };
 
 static size_t
@@ -368,7 +418,7 @@ check_random(void)
     size_t             n = random_script(script, &words);
     int                k, text;
 
-    o = options((di_spell_t) (random() % (DI_SPELL_THINK + 1)),
+    o = options((di_spell_t) (random() % (DI_SPELL_LLAMA3 + 1)),
                 (di_start_t) (random() % 5));
     if (random() % 2 != 0)
         o.spell = DI_SPELL_DSML;
@@ -469,6 +519,7 @@ main(void)
     check_seal();
     check_json_mode();
     check_other_spellings();
+    check_json_calls();
     check_stops();
     check_characters();
     for (i = 0; i < ROUNDS; i++)

@@ -73,6 +73,7 @@ open_run(run_t *r, const json_t *input, const char *line, size_t len)
     conf.id = string(input, "id");
     conf.model = (di_str_t) { model, strlen(model) };
     conf.signature = string(input, "signature");
+    conf.show_ends = true;
     must(di_out_open(&conf, &r->out) == DI_OK, "no memory");
 }
 

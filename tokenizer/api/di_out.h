@@ -33,6 +33,9 @@ typedef struct {
     di_str_t          model;     /* as the answer shows it; copied          */
     int64_t           created;   /* seconds since the epoch                 */
     const char       *signature; /* Messages: of thinking; NULL: the id     */
+    bool              show_ends; /* official: a token that ends the turn is
+                                  * text, as it is to Recipe; for engines
+                                  * that don't send it                      */
 } di_out_conf_t;
 
 typedef struct {
@@ -65,7 +68,7 @@ int di_out_logprob(di_out_t *out, uint32_t choice, int32_t token,
  * string was met, the choice's text is complete and its sequence should be
  * cancelled; later tokens of it are ignored.  di_out_finish() may be called
  * at once.  DI_OK, DI_ENOMEM, or DI_EINVAL with err (may be NULL): no such
- * choice, no vocabulary, or (official) log-probabilities for another number
+ * choice, no vocabulary, or (show_ends) log-probabilities for another number
  * of tokens. */
 int di_out_tokens(di_out_t *out, uint32_t choice, const int32_t *tokens,
                   size_t n_tokens, di_sbuf_t *sse, bool *stopped,

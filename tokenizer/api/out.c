@@ -1,10 +1,10 @@
 /*
  * out.c - engine events to items: counting, log-probabilities, finishing.
  *
- * Not shown by the strict codec: tokens that end a turn, all other control
- * tokens that mark nothing, and the request's own stop_token_ids; they count
- * as completion tokens and have no log-probability entry, so that the
- * entries' bytes joined are the text.
+ * Not shown: tokens that end a turn, the request's own stop_token_ids, and, by
+ * the strict codec, all other control tokens that mark nothing.  They count as
+ * completion tokens and have no log-probability entry, so that the entries'
+ * bytes joined are the text.
  *
  * Log-probability entries wait in a queue until their token's last byte was
  * shown, or was dropped because a stop string took it: then they go out with
@@ -106,6 +106,7 @@ di_out_open(const di_out_conf_t *conf, di_out_t **out)
     o->logprobs = (params->logprobs || o->official)
                   && api != DI_API_MESSAGES;
     o->gather = !o->stream || api == DI_API_RESPONSES;
+    o->show_ends = o->official && conf->show_ends;
     o->created = conf->created;
     o->n = n;
     o->running = n;
@@ -167,7 +168,7 @@ is_hidden(const di_out_t *out, int32_t token)
 {
     size_t i;
 
-    if (out->official)
+    if (out->show_ends)
         return false;
 
     if (di_vocab_is_end(out->vocab, token))
@@ -254,8 +255,8 @@ di_out_logprob(di_out_t *out, uint32_t choice, int32_t token, float logprob,
     if (!out->logprobs || c->stop >= 0 || c->reason != 0)
         return DI_OK;
 
-    if (!out->official && (is_hidden(out, token)
-                           || di_vocab_is_special(out->vocab, token)))
+    if (is_hidden(out, token)
+        || (!out->official && di_vocab_is_special(out->vocab, token)))
         return DI_OK;
 
     q = &c->entries;
@@ -668,7 +669,7 @@ di_out_tokens(di_out_t *out, uint32_t choice, const int32_t *tokens,
                           "token chunk received without a tokenizer");
 
     entries = c->entries.n - c->entries.n_placed;
-    if (out->official && entries != 0
+    if (out->show_ends && entries != 0
         && entries != n_tokens + di_parse_held_tokens(c->parse))
         return di_err_set(err, DI_EINVAL, 0, "invalid log probabilities: %zu "
                           "log probabilities for %zu token IDs", entries,

@@ -98,6 +98,7 @@ struct di_out_s {
     bool                   stream;
     bool                   thinking;     /* a stage of thinking was set     */
     bool                   logprobs;     /* entries are written             */
+    bool                   show_ends;    /* as of di_out_conf_t             */
     bool                   gather;       /* items keep their text           */
 
     di_sbuf_t              id;           /* these three NUL-terminated      */

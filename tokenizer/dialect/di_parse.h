@@ -27,6 +27,8 @@ typedef enum {
     DI_SPELL_PLAIN = 0,          /* the answer is all there is              */
     DI_SPELL_DSML,               /* DeepSeek V4 and V4.1                    */
     DI_SPELL_THINK,              /* <think>, no tools: DeepSeek R1          */
+    DI_SPELL_HERMES,             /* Qwen: <tool_call>{json}</tool_call>     */
+    DI_SPELL_LLAMA3,             /* {"name":..,"parameters":..} alone       */
 } di_spell_t;
 
 /* That of a dialect, by its name. */
@@ -47,7 +49,8 @@ typedef struct {
     const di_vocab_t *vocab;     /* NULL: no tokens will come               */
     const di_str_t   *stops;     /* [n_stops], none empty; kept             */
     size_t            n_stops;
-    bool              official;  /* Recipe's parser, with its losses        */
+    bool              official;  /* Recipe's parser, with its losses; it
+                                  * knows DI_SPELL_DSML alone               */
     bool              tools;     /* calls are to be found                   */
     bool              json;      /* the answer is to be one JSON value      */
     bool              places;    /* deltas of kind DI_DELTA_PIECE, too      */

@@ -96,6 +96,7 @@ struct di_parse_s {
     di_sbuf_t         kept;      /* DI_ACT_KEEP                             */
     di_sbuf_t         value;     /* DI_ACT_VALUE: a scalar so far           */
     bool              nested;    /* the value is an array or an object      */
+    di_body_t         body;      /* DI_ACT_BODY                             */
     di_sbuf_t         scratch;   /* escaped bytes                           */
 
     di_sbuf_t         held;      /* bytes of an unfinished character;
@@ -149,6 +150,13 @@ fill_borders(pattern_t *p, uint32_t *border)
     p->border = border;
 }
 
+/* May tokens of text spell the marker? */
+static bool
+is_textual(const di_rules_t *r, int marker)
+{
+    return r->spelling->textual && r->marker_ids[marker] < 0;
+}
+
 /* One spelling of a pattern: with or without the space of '~', markers as
  * symbols or spelled. */
 static void
@@ -190,7 +198,8 @@ add_pattern(builder_t *b, stage_t *st, const di_rule_t *rule, int stop,
                 if (out != NULL)
                     out[n] = (unsigned char) m[k];
             }
-            p.text_to = (uint32_t) n;
+            p.text_to = is_textual(b->rules, c - 1) ? p.text_from
+                        : (uint32_t) n;
             continue;
         }
 
@@ -244,7 +253,7 @@ add_rule(builder_t *b, stage_t *st, const di_rule_t *rule)
     for (space = 0; space < spaces; space++) {
         if (marker < 0 || b->rules->marker_ids[marker] >= 0)
             add_pattern(b, st, rule, -1, text, space, false);
-        if (marker >= 0 && b->texts)
+        if (marker >= 0 && (b->texts || is_textual(b->rules, marker)))
             add_pattern(b, st, rule, -1, text, space, true);
     }
 }
@@ -296,6 +305,10 @@ spelling(const di_parse_options_t *o)
         return o->official ? &di_spelling_dsml_official : &di_spelling_dsml;
     case DI_SPELL_THINK:
         return &di_spelling_think;
+    case DI_SPELL_HERMES:
+        return &di_spelling_hermes;
+    case DI_SPELL_LLAMA3:
+        return &di_spelling_llama3;
     }
 
     return &di_spelling_plain;
@@ -306,7 +319,8 @@ di_spell_of(const di_dialect_t *dialect)
 {
     static const struct { const char *name; di_spell_t spell; } known[] = {
         { "deepseek-v4", DI_SPELL_DSML }, { "deepseek-v4.1", DI_SPELL_DSML },
-        { "deepseek-r1", DI_SPELL_THINK },
+        { "deepseek-r1", DI_SPELL_THINK }, { "qwen", DI_SPELL_HERMES },
+        { "llama3", DI_SPELL_LLAMA3 },
     };
     const char *name = di_dialect_name(dialect);
     size_t      i;
@@ -332,6 +346,7 @@ di_rules_open(const di_parse_options_t *options, di_rules_t **rules)
         return DI_ENOMEM;
 
     r->options = *options;
+    r->options.official = sp == &di_spelling_dsml_official;
     r->spelling = sp;
     r->texts = r->stages + sp->n;
     for (i = 0; i < MARKERS_MAX; i++)
@@ -414,6 +429,7 @@ di_parse_close(di_parse_t *parse)
     di_sbuf_free(&parse->name);
     di_sbuf_free(&parse->kept);
     di_sbuf_free(&parse->value);
+    di_sbuf_free(&parse->body.text);
     di_sbuf_free(&parse->scratch);
     di_sbuf_free(&parse->held);
     free(parse->pieces);
@@ -448,8 +464,8 @@ bool
 di_parse_failed(const di_parse_t *p)
 {
     return p->bytes.failed || p->name.failed || p->kept.failed
-           || p->value.failed || p->scratch.failed || p->held.failed
-           || p->nomem;
+           || p->value.failed || p->body.text.failed || p->scratch.failed
+           || p->held.failed || p->nomem;
 }
 
 /* ------------------------------------------------------------------- runs */
@@ -534,6 +550,30 @@ end_value(di_parse_t *p, bool complete)
     p->value.len = 0;
 }
 
+/* What a call's body gives; a call makes the markup before it void. */
+static void
+give_of_body(void *ctx, di_delta_kind_t kind, const char *data, size_t len)
+{
+    di_parse_t *p = ctx;
+
+    if (kind == DI_DELTA_CALL)
+        p->kept.len = 0;
+    give(p, kind, data, len);
+}
+
+/* The body is complete, with so many bytes of markup behind it. */
+static void
+end_body(di_parse_t *p, const char *data, size_t len)
+{
+    if (!di_body_end(&p->body, give_of_body, p)) {
+        di_sbuf_add(&p->kept, p->body.text.data, p->body.text.len);
+        di_sbuf_add(&p->kept, data, len);
+        p->body.text.len = 0;
+    }
+
+    give_kept(p);
+}
+
 static void
 give_run_bytes(di_parse_t *p, const char *data, size_t len)
 {
@@ -574,6 +614,12 @@ give_run_bytes(di_parse_t *p, const char *data, size_t len)
         break;
     case DI_ACT_VALUE:
         add_value(p, data, len);
+        break;
+    case DI_ACT_BODY:
+        di_body_add(&p->body, data, len, give_of_body, p);
+        break;
+    case DI_ACT_BODY_END:
+        end_body(p, data, len);
         break;
     }
 }
@@ -754,7 +800,9 @@ step(di_parse_t *p, uint16_t symbol, bool text)
             continue;
 
         pat = &st->patterns[i];
-        if (pat->stop >= 0 && !p->stoppable) {
+        if ((pat->stop >= 0 && !p->stoppable)
+            || ((pat->rule->when & DI_AT_START) && !p->fresh))
+        {
             p->states[i] = 0;
             continue;
         }
@@ -1258,6 +1306,8 @@ di_parse_finish(di_parse_t *p)
     if (!p->rules->options.official) {
         if (p->stage->act == DI_ACT_VALUE)
             end_value(p, false);
+        if (p->stage->act == DI_ACT_BODY)
+            end_body(p, "", 0);
         give_kept(p);
         if (p->stopped < 0)
             tell_end(p);

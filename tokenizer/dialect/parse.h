@@ -14,6 +14,7 @@
 #define DI_PARSE_INT_H
 
 #include "di_parse.h"
+#include "../api/json.h"
 
 /* What becomes of bytes. */
 typedef enum {
@@ -30,6 +31,8 @@ typedef enum {
     DI_ACT_STRING,               /* the same, escaped for a JSON string     */
     DI_ACT_VALUE,                /* the same: one JSON value if it is any   */
     DI_ACT_END,                  /* a call's arguments are complete         */
+    DI_ACT_BODY,                 /* part of a call that is a JSON object    */
+    DI_ACT_BODY_END,             /* it is complete                          */
     DI_ACT_STOP,
 } di_act_t;
 
@@ -39,6 +42,7 @@ enum {
     DI_IF_JSON     = 1 << 1,
     DI_IF_NOT_JSON = 1 << 2,
     DI_NEWLINES    = 1 << 3,     /* newlines before the pattern belong to it */
+    DI_AT_START    = 1 << 4,     /* while the stage is fresh; one symbol    */
 };
 
 /* Of a rule's next stage: its leading bytes are still to be skipped. */
@@ -68,11 +72,39 @@ typedef struct {
     uint8_t            start[5]; /* by di_start_t                           */
     uint8_t            answer;   /* where a call that is none leads to      */
     uint8_t            done;     /* after a stop string                     */
+    bool               textual;  /* a marker that the vocabulary has no token
+                                  * for is told by its spelling             */
 } di_spelling_t;
 
 extern const di_spelling_t di_spelling_plain;
 extern const di_spelling_t di_spelling_think;
 extern const di_spelling_t di_spelling_dsml;
+extern const di_spelling_t di_spelling_hermes;
+extern const di_spelling_t di_spelling_llama3;
 extern const di_spelling_t di_spelling_dsml_official;
+
+/* A call that is a JSON object, as it comes (parse_body.c). */
+typedef struct {
+    enum {
+        DI_BODY_HEAD = 0,        /* the name is looked for                  */
+        DI_BODY_ARGUMENTS,       /* inside of them                          */
+        DI_BODY_TAIL,            /* behind them                             */
+        DI_BODY_WHOLE,           /* to be read when it is complete          */
+    } state;
+    di_sbuf_t text;              /* what came, but for arguments given out  */
+    size_t    depth;             /* ARGUMENTS: open braces and brackets     */
+    bool      string;            /* ARGUMENTS: inside a string              */
+    bool      escaped;           /* ... behind a backslash                  */
+} di_body_t;
+
+typedef void (*di_body_give_pt)(void *ctx, di_delta_kind_t kind,
+                                const char *data, size_t len);
+
+/* Look at body->text.failed afterwards. */
+void di_body_add(di_body_t *body, const char *data, size_t len,
+                 di_body_give_pt give, void *ctx);
+/* No more comes.  False: it is no call; body->text is to be shown and
+ * emptied. */
+bool di_body_end(di_body_t *body, di_body_give_pt give, void *ctx);
 
 #endif

@@ -130,7 +130,7 @@ const di_spelling_t di_spelling_dsml_official = {
       [DI_START_IN_REASONING] = O_REASONING,
       [DI_START_IN_ANSWER] = O_ANSWER,
       [DI_START_IN_CALLS] = O_CALLS },
-    O_ANSWER, O_DONE,
+    O_ANSWER, O_DONE, false,
 };
 
 /* ----------------------------------------------------------------- strict */
@@ -268,5 +268,5 @@ const di_spelling_t di_spelling_dsml = {
       [DI_START_IN_REASONING] = S_REASONING,
       [DI_START_IN_ANSWER] = S_ANSWER,
       [DI_START_IN_CALLS] = S_CALLS | DI_FRESH },
-    S_BEHIND, S_DONE,
+    S_BEHIND, S_DONE, false,
 };

@@ -30,7 +30,7 @@ const di_spelling_t di_spelling_plain = {
     { [DI_START_ANSWER] = P_ANSWER, [DI_START_REASONING] = P_ANSWER,
       [DI_START_IN_REASONING] = P_ANSWER, [DI_START_IN_ANSWER] = P_ANSWER,
       [DI_START_IN_CALLS] = P_ANSWER },
-    P_ANSWER, P_DONE,
+    P_ANSWER, P_DONE, false,
 };
 
 /* --------------------------------------------------------------- thinking */
@@ -68,5 +68,5 @@ const di_spelling_t di_spelling_think = {
       [DI_START_IN_REASONING] = T_REASONING,
       [DI_START_IN_ANSWER] = T_ANSWER,
       [DI_START_IN_CALLS] = T_ANSWER | DI_FRESH },
-    T_ANSWER, T_DONE,
+    T_ANSWER, T_DONE, false,
 };
