@@ -35,7 +35,9 @@ sub run_redis {
 
 run_redis();
 
-my $nginx = DI::Nginx->start(http => <<"END", server => <<'END2');
+# One worker: each finds out for itself that Redis is back.
+my $nginx = DI::Nginx->start(
+    workers => 1, http => <<"END", server => <<'END2');
     deepinfer_redis 127.0.0.1:$redis_port prefix=t: password=secret db=1
                     timeout=300ms;
     deepinfer_store ttl=100s;
