@@ -68,12 +68,17 @@ def quiet(limit_s=20, want=0.95):
             return
 
 
-def run(cmd, cpus=None, env=None, timeout=900):
+def run(cmd, cpus=None, env=None, timeout=600):
+    """What a command prints; RuntimeError if it fails or takes too long."""
     if cpus:
         cmd = ["taskset", "-c", cpus] + cmd
     e = dict(os.environ, **(env or {}))
-    r = subprocess.run(cmd, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                       env=e, timeout=timeout, text=True)
+    try:
+        r = subprocess.run(cmd, stdout=subprocess.PIPE,
+                           stderr=subprocess.PIPE, env=e, timeout=timeout,
+                           text=True)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{' '.join(cmd)}: not done in {timeout} s")
     if r.returncode != 0:
         raise RuntimeError(f"{' '.join(cmd)}: exit {r.returncode}: "
                            + r.stderr.strip()[-300:])
@@ -135,8 +140,11 @@ class Bench:
         return out
 
     def vllm_offline(self, threads):
-        py = self.a.peers and os.path.join(self.a.peers, "vllm/bin/python")
-        if not py or not os.path.exists(py):
+        if not self.a.peers:
+            return {}
+        py = os.path.join(self.a.peers, "vllm/bin/python")
+        if not os.path.exists(py):
+            print(f"  vllm: there is no {py}")
             return {}
         quiet()
         bind = "1" if threads == 1 else "0-1"
@@ -146,7 +154,7 @@ class Bench:
                     {"VLLM_CPU_KVCACHE_SPACE": "2",
                      "OMP_NUM_THREADS": str(threads),
                      "VLLM_CPU_OMP_THREADS_BIND": bind}, 1200)
-        except (RuntimeError, subprocess.TimeoutExpired) as e:
+        except RuntimeError as e:
             print(f"  vllm: {str(e)[-160:]}")
             return {}
         return json.loads(r.strip().splitlines()[-1])
@@ -554,7 +562,7 @@ def main():
             print(f"{name}:", flush=True)
             try:
                 Bench.SECTIONS[name](b)
-            except (RuntimeError, OSError, subprocess.TimeoutExpired) as e:
+            except (RuntimeError, OSError) as e:
                 failed += 1
                 print(f"  FAILED: {e}")
     finally:

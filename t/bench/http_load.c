@@ -2,7 +2,9 @@
  * http_load.c - load for Chat Completions servers: what a client sees.
  *
  * One thread, epoll, HTTP/1.1 with keep-alive.  `clients` connections each
- * keep one request in flight until `requests` are done.  "@@N@@" in the body
+ * keep one request in flight until `requests` are done.  A server may close a
+ * connection after an answer without saying so (llama-server does after each
+ * stream): a request that met that is sent again on a new one.  "@@N@@" in the body
  * is replaced by the request's number, so that prompts can be made different
  * (cold) or left the same (prefix hit).  Works on any server that speaks the
  * API, streaming or not, so that ours and its peers are measured by the same
@@ -52,6 +54,7 @@ typedef struct {
     size_t   n_out, sent;
     double   start_ms, first_ms, last_ms;
     bool     busy;
+    bool     used;            /* there was an answer on this connection     */
 } conn_t;
 
 typedef struct {
@@ -140,6 +143,14 @@ watch(load_t *l, conn_t *c, int op)
 }
 
 static void
+open_conn(load_t *l, conn_t *c)
+{
+    c->fd = dial(l);
+    c->used = false;
+    watch(l, c, EPOLL_CTL_ADD);
+}
+
+static void
 send_some(load_t *l, conn_t *c)
 {
     while (c->sent < c->n_out) {
@@ -206,10 +217,8 @@ begin(load_t *l, conn_t *c)
     c->first_ms = c->last_ms = 0;
     c->busy = true;
     c->start_ms = now_ms();
-    if (c->fd < 0) {
-        c->fd = dial(l);
-        watch(l, c, EPOLL_CTL_ADD);
-    }
+    if (c->fd < 0)
+        open_conn(l, c);
     send_some(l, c);
 }
 
@@ -227,6 +236,7 @@ finish(load_t *l, conn_t *c, bool failed)
             sample(&l->ttft, c->first_ms - c->start_ms);
         sample(&l->latency, t - c->start_ms);
     }
+    c->used = true;
     if (c->close) {
         close(c->fd);
         c->fd = -1;
@@ -394,14 +404,30 @@ receive(load_t *l, conn_t *c, const char *p, size_t n)
     }
 }
 
+/* The server had closed the connection before the request came: its time
+ * goes on. */
+static void
+send_again(load_t *l, conn_t *c)
+{
+    close(c->fd);
+    open_conn(l, c);
+    c->sent = 0;
+    send_some(l, c);
+}
+
 static void
 readable(load_t *l, conn_t *c)
 {
     char buf[65536];
     ssize_t n = recv(c->fd, buf, sizeof(buf), 0);
+    bool fresh = c->state == ST_HEADERS && c->status == 0 && c->n_line == 0;
 
     if (n > 0) {
         receive(l, c, buf, (size_t) n);
+    } else if (c->used && fresh
+               && (n == 0 || errno == ECONNRESET || errno == EPIPE))
+    {
+        send_again(l, c);
     } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
         bool good = n == 0 && c->state == ST_UNTIL_CLOSE;
         c->close = true;
@@ -462,10 +488,10 @@ run(load_t *l, int clients)
         begin(l, &conns[i]);
     }
     while (l->done < l->n_requests) {
-        int n = epoll_wait(l->ep, e, 64, 30000);
+        int n = epoll_wait(l->ep, e, 64, 120000);
 
         if (n == 0) {
-            fprintf(stderr, "http_load: nothing came for 30 s\n");
+            fprintf(stderr, "http_load: nothing came for 2 minutes\n");
             return 1;
         }
         for (int i = 0; i < n; i++) {
