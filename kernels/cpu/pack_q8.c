@@ -42,21 +42,43 @@ di_q8_panel_bytes(di_wtype_t type, size_t k)
     return k / DI_WBLOCK * di_q8_format(type).block_bytes;
 }
 
-/* Code c of column col and input value i. */
-static void
-put_code(uint8_t *block, unsigned bits, size_t col, size_t i, unsigned c)
+static uint32_t
+load_four(const uint8_t *p)
 {
-    size_t at = col * 4 + i % 4, g = i / 4;
+    uint32_t v;
 
-    if (bits == 8) {
-        block[g * 64 + at] = (uint8_t) c;
-        return;
+    memcpy(&v, p, sizeof(v));
+    return v;
+}
+
+/* Or four bytes into p. */
+static void
+add_four(uint8_t *p, uint32_t v)
+{
+    v |= load_four(p);
+    memcpy(p, &v, sizeof(v));
+}
+
+/* The 32 codes of column col: four bytes of a group lie side by side. */
+static void
+put_codes(uint8_t *block, unsigned bits, size_t col, const uint8_t *codes)
+{
+    uint32_t four;
+
+    block += col * 4;
+    for (size_t g = 0; g < DI_Q8_GROUPS; g++) {
+        four = load_four(codes + g * 4);
+        if (bits == 8) {
+            add_four(block + g * 64, four);
+            continue;
+        }
+        add_four(block + g / 2 * 64, (four & 0x0f0f0f0fu) << g % 2 * 4);
+        four = four >> 4 & 0x0f0f0f0fu;
+        if (bits == 5)
+            add_four(block + 256, four << g);
+        else if (bits == 6)
+            add_four(block + 256 + g / 4 * 64, four << g % 4 * 2);
     }
-    block[g / 2 * 64 + at] |= (uint8_t) ((c & 15) << g % 2 * 4);
-    if (bits == 5)
-        block[256 + at] |= (uint8_t) (c >> 4 << g);
-    else if (bits == 6)
-        block[256 + g / 4 * 64 + at] |= (uint8_t) (c >> 4 << g % 4 * 2);
 }
 
 static void
@@ -76,12 +98,14 @@ pack_codes(const di_cpu_wpart_t *part, const di_q8_format_t *f, size_t n,
            size_t b, uint8_t *block)
 {
     size_t col = n % DI_CPU_PANEL;
+    uint8_t codes[DI_WBLOCK];
     di_wblock_t w;
 
     di_wblock_get(part->type,
                   (const uint8_t *) part->data + n * part->row_bytes, b, &w);
     for (size_t i = 0; i < DI_WBLOCK; i++)
-        put_code(block, f->bits, col, i, (unsigned) (w.code[i] + f->bias));
+        codes[i] = (uint8_t) (w.code[i] + f->bias);
+    put_codes(block, f->bits, col, codes);
 
     put_number(block + f->scale_at, col, f->f16, w.scale[0]);
     if (f->half)
