@@ -2,13 +2,15 @@
  * http_load.c - load for Chat Completions servers: what a client sees.
  *
  * One thread, epoll, HTTP/1.1 with keep-alive.  `clients` connections each
- * keep one request in flight until `requests` are done.  A server may close a
- * connection after an answer without saying so (llama-server does after each
- * stream): a request that met that is sent again on a new one.  "@@N@@" in the body
+ * keep one request in flight until `requests` are done.  "@@N@@" in the body
  * is replaced by the request's number, so that prompts can be made different
  * (cold) or left the same (prefix hit).  Works on any server that speaks the
  * API, streaming or not, so that ours and its peers are measured by the same
  * program.
+ *
+ * A server may close a connection after an answer without saying so
+ * (llama-server does after each stream): a request that met that is sent
+ * again on a new one.
  *
  * Time to first token is the first event with content; gaps are between
  * arrivals of events with content.  The response is parsed as it comes and
