@@ -32,7 +32,11 @@ use Socket;
 use Test::More ();
 
 use constant MODEL_FILE => 'SmolLM2-135M-Instruct.Q4_1.gguf';
-use constant PATIENCE   => 60;      # seconds to load a model and listen
+
+# An engine is given up when it has not computed for so many seconds, and does
+# not listen after so many: on an overloaded machine a start takes long.
+use constant PATIENCE   => 60;
+use constant START_MAX  => 600;
 
 my $repository = Cwd::abs_path(File::Basename::dirname(__FILE__)
                                . '/../../..');
@@ -126,8 +130,12 @@ sub run {
 
     $self->{pid} = DI::Proc::spawn(name => $self->{name}, cmd => \@command,
                                    out => $self->{log}, append => 1);
-    DI::Proc::wait_until(PATIENCE, sub {
-        !$self->alive || $self->listens;
+    my ($ticks, $since) = (-1, time);
+    DI::Proc::wait_until(START_MAX, sub {
+        return 1 if !$self->alive || $self->listens;
+        my $now = $self->cpu_ticks;
+        ($ticks, $since) = ($now, time) if $now != $ticks;
+        return time - $since > PATIENCE;
     });
     die "$self->{name} does not listen: @command\n" . $self->log
         if !$self->alive || !$self->listens;
@@ -155,7 +163,7 @@ sub listens {
 sub kill_with {
     my ($self, $signal) = @_;
 
-    DI::Proc::stop($self->{pid}, $signal => 10);
+    DI::Proc::stop($self->{pid}, $signal => $signal eq 'KILL' ? 60 : 10);
     return DI::Proc::status_of($self->{pid});
 }
 
@@ -190,6 +198,15 @@ sub fd_count {
     my ($self) = @_;
 
     return scalar(() = glob("/proc/$self->{pid}/fd/*"));
+}
+
+# Processor time that it has used, user and system.
+sub cpu_ticks {
+    my ($self) = @_;
+    my $stat = DI::Proc::slurp("/proc/$self->{pid}/stat");
+    my @field = split ' ', $stat =~ s/.*\) //r;
+
+    return ($field[11] // 0) + ($field[12] // 0);
 }
 
 # Resident memory, kB.
