@@ -123,93 +123,39 @@ read_all(void *arg)
 
 #define SPIN_ROUNDS 20000
 
-__attribute__((target("avx2,fma")))
-static void
-spin_fma256(void *arg, size_t part)
-{
-    __m256 a[12], x = _mm256_set1_ps(0.5f);
-    float out[8];
-
-    (void) arg;
-    (void) part;
-    for (int i = 0; i < 12; i++)
-        a[i] = x;
-    for (int n = 0; n < SPIN_ROUNDS; n++) {
-#pragma GCC unroll 12
-        for (int i = 0; i < 12; i++)
-            a[i] = _mm256_fmadd_ps(a[i], x, x);
-        __asm__ volatile("" : "+x"(x));
-    }
-    for (int i = 1; i < 12; i++)
-        a[0] = _mm256_add_ps(a[0], a[i]);
-    _mm256_storeu_ps(out, a[0]);
-    sink = (uint64_t) out[0];
+/* Twelve independent sums of one instruction: enough to hide how long it
+ * takes. */
+#define SPIN(name, isa, type, x_value, sum)                                 \
+__attribute__((target(isa)))                                                \
+static void                                                                 \
+name(void *arg, size_t part)                                                \
+{                                                                           \
+    type a[12], x = x_value;                                                \
+                                                                            \
+    (void) arg;                                                             \
+    (void) part;                                                            \
+    for (int i = 0; i < 12; i++)                                            \
+        a[i] = x;                                                           \
+    for (int n = 0; n < SPIN_ROUNDS; n++) {                                 \
+        _Pragma("GCC unroll 12")                                            \
+        for (int i = 0; i < 12; i++) {                                      \
+            a[i] = sum;                                                     \
+            __asm__ volatile("" : "+x"(x));                                 \
+        }                                                                   \
+    }                                                                       \
+    for (int i = 0; i < 12; i++)                                            \
+        __asm__ volatile("" : : "x"(a[i]));                                 \
 }
 
+SPIN(spin_fma256, "avx2,fma", __m256, _mm256_set1_ps(0.5f),
+     _mm256_fmadd_ps(a[i], x, x))
 /* Products of bytes, added by twos in 16 bits: what AVX2 has. */
-__attribute__((target("avx2")))
-static void
-spin_int8_256(void *arg, size_t part)
-{
-    __m256i a[12], x = _mm256_set1_epi8(1), y = x;
-
-    (void) arg;
-    (void) part;
-    for (int i = 0; i < 12; i++)
-        a[i] = x;
-    for (int n = 0; n < SPIN_ROUNDS; n++) {
-#pragma GCC unroll 12
-        for (int i = 0; i < 12; i++) {
-            a[i] = _mm256_add_epi16(a[i], _mm256_maddubs_epi16(x, y));
-            __asm__ volatile("" : "+x"(y));
-        }
-    }
-    for (int i = 1; i < 12; i++)
-        a[0] = _mm256_add_epi16(a[0], a[i]);
-    sink = (uint64_t) _mm256_extract_epi64(a[0], 0);
-}
-
-__attribute__((target("avx512f")))
-static void
-spin_fma(void *arg, size_t part)
-{
-    __m512 a[12], x = _mm512_set1_ps(0.5f);
-
-    (void) arg;
-    (void) part;
-    for (int i = 0; i < 12; i++)
-        a[i] = x;
-    for (int n = 0; n < SPIN_ROUNDS; n++) {
-#pragma GCC unroll 12
-        for (int i = 0; i < 12; i++)
-            a[i] = _mm512_fmadd_ps(a[i], x, x);
-        __asm__ volatile("" : "+v"(x));
-    }
-    for (int i = 1; i < 12; i++)
-        a[0] = _mm512_add_ps(a[0], a[i]);
-    sink = (uint64_t) _mm512_reduce_add_ps(a[0]);
-}
-
-__attribute__((target("avx512f,avx512vnni")))
-static void
-spin_vnni(void *arg, size_t part)
-{
-    __m512i a[12], x = _mm512_set1_epi8(1);
-
-    (void) arg;
-    (void) part;
-    for (int i = 0; i < 12; i++)
-        a[i] = x;
-    for (int n = 0; n < SPIN_ROUNDS; n++) {
-#pragma GCC unroll 12
-        for (int i = 0; i < 12; i++)
-            a[i] = _mm512_dpbusd_epi32(a[i], x, x);
-        __asm__ volatile("" : "+v"(x));
-    }
-    for (int i = 1; i < 12; i++)
-        a[0] = _mm512_add_epi32(a[0], a[i]);
-    sink = (uint64_t) _mm512_reduce_add_epi32(a[0]);
-}
+SPIN(spin_int8_256, "avx2", __m256i, _mm256_set1_epi8(1),
+     _mm256_add_epi16(a[i], _mm256_maddubs_epi16(x, x)))
+SPIN(spin_fma, "avx512f", __m512, _mm512_set1_ps(0.5f),
+     _mm512_fmadd_ps(a[i], x, x))
+SPIN(spin_vnni, "avx512f,avx512vnni", __m512i, _mm512_set1_epi8(1),
+     _mm512_dpbusd_epi32(a[i], x, x))
 
 __attribute__((target("amx-tile,amx-bf16,amx-int8")))
 static void
