@@ -36,21 +36,21 @@ typedef struct {
 
 _Static_assert(sizeof(di_attn16_t) <= DI_CPU_SCRATCH, "scratch is too small");
 
-/* Values 2i and 2i + 1 of 16 places: dimensions of K, tokens of V. */
-DI_INLINE16 void
-di_load_pair16(const di_arith_t arith, const uint8_t *pair, size_t bytes,
-               di_v16_t *even, di_v16_t *odd)
+/* Values 2i of 16 places, and 2i + 1: dimensions of K, tokens of V. */
+DI_INLINE16 di_v16_t
+di_load_even16(const di_arith_t arith, const uint8_t *pair)
 {
-    di_i16_t x;
+    if (arith == DI_ARITH_F32)
+        return di_load16((const float *) (const void *) pair);
+    return di_lower_bf16(di_iload16(pair));
+}
 
-    if (arith == DI_ARITH_F32) {
-        *even = di_load16((const float *) (const void *) pair);
-        *odd = di_load16((const float *) (const void *) (pair + bytes));
-        return;
-    }
-    x = di_iload16(pair);
-    *even = di_lower_bf16(x);
-    *odd = di_upper_bf16(x);
+DI_INLINE16 di_v16_t
+di_load_odd16(const di_arith_t arith, const uint8_t *pair, size_t bytes)
+{
+    if (arith == DI_ARITH_F32)
+        return di_load16((const float *) (const void *) (pair + bytes));
+    return di_upper_bf16(di_iload16(pair));
 }
 
 /* Products of n queries with the 16 keys of a block. */
@@ -59,18 +59,21 @@ di_products16(di_attn16_t *s, const di_arith_t arith, const uint8_t *k,
               size_t hd, float *out, di_v16_t factor, const size_t n)
 {
     const size_t bytes = arith == DI_ARITH_F32 ? 128 : 64;
-    di_v16_t even[DI_V16_QUERIES], odd[DI_V16_QUERIES], k0, k1;
+    di_v16_t even[DI_V16_QUERIES], odd[DI_V16_QUERIES], x;
 
 #pragma GCC unroll 8
     for (size_t i = 0; i < n; i++)
         even[i] = odd[i] = di_set16(0);
     for (size_t d = 0; d < hd; d += 2, k += bytes) {
-        di_load_pair16(arith, k, 64, &k0, &k1);
+        x = di_load_even16(arith, k);
 #pragma GCC unroll 8
-        for (size_t i = 0; i < n; i++) {
-            even[i] = di_fma16(di_set16(s->q[i][d]), k0, even[i]);
-            odd[i] = di_fma16(di_set16(s->q[i][d + 1]), k1, odd[i]);
-        }
+        for (size_t i = 0; i < n; i++)
+            even[i] = di_fma16(di_set16(s->q[i][d]), x, even[i]);
+        DI_AGAIN16(k);
+        x = di_load_odd16(arith, k, 64);
+#pragma GCC unroll 8
+        for (size_t i = 0; i < n; i++)
+            odd[i] = di_fma16(di_set16(s->q[i][d + 1]), x, odd[i]);
     }
 #pragma GCC unroll 8
     for (size_t i = 0; i < n; i++)
@@ -104,6 +107,24 @@ di_weights16(di_attn16_t *s, size_t i, size_t n, size_t n_all)
     s->seg_total[i] = di_sum16(total);
 }
 
+/* A token's values of 32 dimensions, times its n weights. */
+DI_INLINE16 void
+di_token16(di_attn16_t *s, const di_arith_t arith, const uint8_t *v,
+           size_t hd, size_t t, const bool odd, di_v16_t (*acc)[2],
+           const size_t n)
+{
+    di_v16_t x;
+
+#pragma GCC unroll 2
+    for (size_t h = 0; h < 2; h++, v += 64) {
+        DI_AGAIN16(v);
+        x = odd ? di_load_odd16(arith, v, hd * 4) : di_load_even16(arith, v);
+#pragma GCC unroll 8
+        for (size_t i = 0; i < n; i++)
+            acc[i][h] = di_fma16(di_set16(s->w[i][t]), x, acc[i][h]);
+    }
+}
+
 /* Weights of n queries times V, for dimensions d to d + 31: n_keys keys in
  * blocks from the item's block first on. */
 DI_INLINE16 void
@@ -112,9 +133,8 @@ di_values16(di_attn16_t *s, const di_arith_t arith, const di_cpu_attn_t *a,
             size_t d, const size_t n)
 {
     const size_t size = arith == DI_ARITH_F32 ? 4 : 2, hd = a->kv.head_dim;
-    di_v16_t acc[DI_V16_QUERIES][2], e0, o0, e1, o1, w;
+    di_v16_t acc[DI_V16_QUERIES][2];
     const uint8_t *v;
-    size_t t;
 
 #pragma GCC unroll 8
     for (size_t i = 0; i < n; i++)
@@ -125,24 +145,11 @@ di_values16(di_attn16_t *s, const di_arith_t arith, const di_cpu_attn_t *a,
                              item->table[first + j / DI_CPU_KV_TOKENS],
                              item->kv_head)
             + a->kv.region_bytes + d * 4;
-        for (t = j; t < j + DI_CPU_KV_TOKENS && t < n_keys;
+        for (size_t t = j; t < j + DI_CPU_KV_TOKENS && t < n_keys;
              t += 2, v += hd * size * 2) {
-            di_load_pair16(arith, v, hd * 4, &e0, &o0);
-            di_load_pair16(arith, v + 64, hd * 4, &e1, &o1);
-#pragma GCC unroll 8
-            for (size_t i = 0; i < n; i++) {
-                w = di_set16(s->w[i][t]);
-                acc[i][0] = di_fma16(w, e0, acc[i][0]);
-                acc[i][1] = di_fma16(w, e1, acc[i][1]);
-            }
-            if (t + 1 == n_keys)
-                break;
-#pragma GCC unroll 8
-            for (size_t i = 0; i < n; i++) {
-                w = di_set16(s->w[i][t + 1]);
-                acc[i][0] = di_fma16(w, o0, acc[i][0]);
-                acc[i][1] = di_fma16(w, o1, acc[i][1]);
-            }
+            di_token16(s, arith, v, hd, t, false, acc, n);
+            if (t + 1 < n_keys)
+                di_token16(s, arith, v, hd, t + 1, true, acc, n);
         }
     }
 #pragma GCC unroll 8

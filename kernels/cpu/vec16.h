@@ -26,6 +26,7 @@ typedef __m512  di_v16_t;
 typedef __m512i di_i16_t;
 
 #define DI_V16_QUERIES 8         /* whose sums attention keeps in registers */
+#define DI_AGAIN16(p)            /* registers for all that was loaded       */
 
 #define DI_OP1(name, type, of, intrinsic)                                   \
 DI_INLINE16 type                                                            \
@@ -54,6 +55,9 @@ typedef struct { __m256 a, b; }  di_v16_t;
 typedef struct { __m256i a, b; } di_i16_t;
 
 #define DI_V16_QUERIES 3
+/* What was read from p is read again, rather than kept: a compiler would keep
+ * it and have sums on the stack. */
+#define DI_AGAIN16(p)  __asm__ volatile("" : "+r" (p) : : "memory")
 
 #define DI_OP1(name, type, of, intrinsic)                                   \
 DI_INLINE16 type                                                            \
