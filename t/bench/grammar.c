@@ -149,7 +149,7 @@ measure(const char *name, const json_t *entry)
     static int32_t   ids[TOKENS_MAX];
     static double    times[TOKENS_MAX + 1];
     samples_t        first = { 0 }, later = { 0 };
-    di_gram_match_t *m;
+    di_gram_match_t *m = NULL;
     di_gram_t       *g;
     const json_t    *text;
     void            *blob;

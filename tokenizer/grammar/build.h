@@ -207,6 +207,10 @@ di_gram_dfa_t *di_gram_dfa_op(di_gram_ctx_t *c, di_gram_op_t op,
 bool *di_gram_dfa_useful(di_gram_ctx_t *c, const di_gram_dfa_t *d);
 /* Only those states. */
 di_gram_dfa_t *di_gram_dfa_trim(di_gram_ctx_t *c, const di_gram_dfa_t *d);
+/* Without states that are like others, where that is found out cheaply; the
+ * same automaton elsewhere. */
+const di_gram_dfa_t *di_gram_dfa_merge(di_gram_ctx_t *c,
+                                       const di_gram_dfa_t *d);
 bool di_gram_dfa_accepts(di_gram_ctx_t *c, const di_gram_dfa_t *d,
                          const char *s, size_t len);
 

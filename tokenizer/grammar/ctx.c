@@ -110,7 +110,7 @@ static void
 set_root(di_gram_ctx_t *c, const di_gram_node_t *node)
 {
     c->root = di_gram_rule_new(c, NULL);
-    c->rules[c->root].dfa = di_gram_node_dfa(c, node);
+    c->rules[c->root].dfa = di_gram_dfa_merge(c, di_gram_node_dfa(c, node));
 }
 
 static void

@@ -6,6 +6,7 @@
  * any text but it.
  */
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "blob.h"
@@ -255,6 +256,125 @@ di_gram_dfa_trim(di_gram_ctx_t *c, const di_gram_dfa_t *d)
         t->s[map[s]].n_arcs = n;
     }
     return t;
+}
+
+/* --------------------------------------------------------------- merge -- */
+
+#define MERGE_STATES  512u
+#define MERGE_ROUNDS  16u
+
+/* A hash of what a state does, in terms of the classes of states so far.
+ * Neighbouring arcs to one class count as one. */
+static uint64_t
+behaviour(const di_gram_state_t *s, const uint64_t *classes, uint64_t own)
+{
+    uint64_t h = own;
+
+    for (uint32_t i = 0; i < s->n_arcs; ) {
+        uint64_t to = classes[s->arcs[i].to];
+        uint32_t ends[2] = { s->arcs[i].lo, s->arcs[i].hi };
+
+        for (i++; i < s->n_arcs && s->arcs[i].lo == ends[1] + 1
+                  && classes[s->arcs[i].to] == to; i++)
+            ends[1] = s->arcs[i].hi;
+        h = di_gram_hash(h, ends, 2);
+        h = di_gram_hash(h, &to, 2);
+    }
+    for (uint32_t i = 0; i < s->n_calls; i++) {
+        h = di_gram_hash(h, &s->calls[i].rule, 1);
+        h = di_gram_hash(h, &classes[s->calls[i].to], 2);
+    }
+    return h;
+}
+
+static int
+by_hash(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *) a, y = *(const uint64_t *) b;
+
+    return (x > y) - (x < y);
+}
+
+static uint32_t
+count_classes(uint64_t *sorted, const uint64_t *classes, uint32_t n)
+{
+    uint32_t k = 0;
+
+    memcpy(sorted, classes, n * sizeof(*sorted));
+    qsort(sorted, n, sizeof(*sorted), by_hash);
+    for (uint32_t i = 0; i < n; i++)
+        k += i == 0 || sorted[i] != sorted[i - 1];
+    return k;
+}
+
+/* The states of d by their classes, the first of a class standing for it. */
+static di_gram_dfa_t *
+merged(di_gram_ctx_t *c, const di_gram_dfa_t *d, const uint64_t *classes)
+{
+    di_gram_dfa_t *m = di_gram_alloc(c, 1, sizeof(*m));
+    uint32_t      *map = di_gram_alloc(c, d->n, sizeof(*map)), i, k;
+
+    for (i = 0; i < d->n; i++) {
+        for (k = 0; k < i && classes[k] != classes[i]; k++)
+            ;
+        map[i] = k < i ? map[k] : di_gram_dfa_state(c, m);
+        if (k == i)
+            m->s[map[i]] = d->s[i];
+    }
+    for (i = 0; i < m->n; i++) {
+        di_gram_state_t *s = &m->s[i];
+        di_gram_arc_t   *arcs = di_gram_alloc(c, s->n_arcs, sizeof(*arcs));
+        di_gram_call_t  *calls = di_gram_alloc(c, s->n_calls,
+                                               sizeof(*calls));
+        uint32_t         n = 0;
+
+        for (k = 0; k < s->n_arcs; k++) {
+            di_gram_arc_t a = s->arcs[k];
+
+            a.to = map[a.to];
+            if (n > 0 && arcs[n - 1].to == a.to && arcs[n - 1].hi + 1 == a.lo)
+                arcs[n - 1].hi = a.hi;
+            else
+                arcs[n++] = a;
+        }
+        for (k = 0; k < s->n_calls; k++)
+            calls[k] = (di_gram_call_t) { s->calls[k].rule,
+                                          map[s->calls[k].to] };
+        s->arcs = arcs;
+        s->n_arcs = n;
+        s->calls = calls;
+    }
+    return m;
+}
+
+const di_gram_dfa_t *
+di_gram_dfa_merge(di_gram_ctx_t *c, const di_gram_dfa_t *d)
+{
+    uint64_t *now = di_gram_alloc(c, d->n, sizeof(*now));
+    uint64_t *next = di_gram_alloc(c, d->n, sizeof(*next)), *swap;
+    uint64_t *sorted = di_gram_alloc(c, d->n, sizeof(*sorted));
+    uint32_t  n = 1, k;
+
+    if (d->n < 2 || d->n > MERGE_STATES)
+        return d;
+    for (uint32_t i = 0; i < d->n; i++)
+        now[i] = d->s[i].final;
+    for (uint32_t round = 0; round < MERGE_ROUNDS; round++) {
+        for (uint32_t i = 0; i < d->n; i++) {
+            next[i] = behaviour(&d->s[i], now, now[i]);
+            di_gram_work(c, d->s[i].n_arcs + 1);
+        }
+        k = count_classes(sorted, next, d->n);
+        if (k == d->n)
+            return d;
+        if (round > 0 && k == n)
+            return merged(c, d, next);
+        n = k;
+        swap = now;
+        now = next;
+        next = swap;
+    }
+    return d;
 }
 
 bool

@@ -202,6 +202,8 @@ take_tokens(di_gram_index_t *x, const di_vocab_t *vocab, token_t *tokens,
             (const uint8_t *) s, (uint32_t) len, (int32_t) id,
         };
         chars[id] = (uint8_t) plain_chars(&tokens[n]);
+        for (size_t i = 0; i < len; i++)
+            x->token_kinds[id] |= UINT64_C(1) << x->kinds[tokens[n].s[i]];
         *bytes += len;
         n++;
     }
@@ -221,10 +223,11 @@ build_trie(di_gram_index_t *x, const di_vocab_t *vocab)
 
     x->ids = malloc((2 * (size_t) x->size + 1) * sizeof(*x->ids));
     x->found = malloc((x->size + 1) * sizeof(*x->found));
+    x->token_kinds = calloc(x->size + 1, sizeof(*x->token_kinds));
     x->plain = calloc((size_t) (DI_GRAM_PLAIN_MAX + 1) * x->words,
                       sizeof(*x->plain));
     if (tokens == NULL || chars == NULL || x->ids == NULL
-        || x->found == NULL || x->plain == NULL)
+        || x->found == NULL || x->token_kinds == NULL || x->plain == NULL)
         goto done;
     n = take_tokens(x, vocab, tokens, chars, &bytes);
     if (bytes > UINT32_MAX / 4)
@@ -261,7 +264,11 @@ di_gram_index_alloc(di_gram_index_t *x, size_t n, size_t size)
     if (h == NULL || h->size - h->used < bytes) {
         size_t room = bytes > HEAP_BYTES ? bytes : HEAP_BYTES;
 
-        h = malloc(sizeof(*h) + room);
+        h = room == HEAP_BYTES ? x->spare : NULL;
+        if (h != NULL)
+            x->spare = h->next;
+        else
+            h = malloc(sizeof(*h) + room);
         if (h == NULL) {
             x->no_memory = true;
             return NULL;
@@ -275,6 +282,19 @@ di_gram_index_alloc(di_gram_index_t *x, size_t n, size_t size)
     return p;
 }
 
+static void
+free_heap(di_gram_heap_t *h)
+{
+    di_gram_heap_t *next;
+
+    for (; h != NULL; h = next) {
+        next = h->next;
+        free(h);
+    }
+}
+
+/* Blocks of the usual size are kept: the kernel's pages cost more than what
+ * is computed into them. */
 void
 di_gram_index_forget(di_gram_index_t *x)
 {
@@ -284,12 +304,19 @@ di_gram_index_forget(di_gram_index_t *x)
 
     for (h = x->heap; h != NULL; h = next) {
         next = h->next;
-        free(h);
+        if (h->size != HEAP_BYTES) {
+            free(h);
+            continue;
+        }
+        h->next = x->spare;
+        x->spare = h;
     }
     x->heap = NULL;
     x->cache_bytes = 0;
     x->n_parts = x->n_known = 0;
     x->n_sets = 1;                      /* the root                          */
+    x->next_loop = 0;
+    memset(x->loops, 0, sizeof(x->loops));
     x->no_memory = false;
     x->epoch = 1 + atomic_fetch_add_explicit(&epochs, 1,
                                              memory_order_relaxed);
@@ -339,8 +366,8 @@ di_gram_index_close(di_gram_index_t *x)
 {
     if (x == NULL)
         return;
-    if (x->part_table != NULL && x->set_table != NULL)
-        di_gram_index_forget(x);
+    free_heap(x->heap);
+    free_heap(x->spare);
     free(x->part_table);
     free(x->set_table);
     free(x->parts);
@@ -351,6 +378,7 @@ di_gram_index_close(di_gram_index_t *x)
     free(x->trie);
     free(x->ids);
     free(x->found);
+    free(x->token_kinds);
     free(x->plain);
     free(x);
 }
@@ -364,11 +392,17 @@ di_gram_mask_words(const di_gram_index_t *index)
 void
 di_gram_index_stats(const di_gram_index_t *x, di_gram_index_stats_t *stats)
 {
+    const di_gram_heap_t *h;
+
     *stats = x->stats;
     stats->index_bytes = sizeof(*x) + x->n_nodes * sizeof(*x->trie)
         + (size_t) (DI_GRAM_PLAIN_MAX + 1) * x->words * sizeof(*x->plain)
-        + (x->n_ids + (size_t) x->size) * sizeof(int32_t);
-    stats->cache_bytes = x->cache_bytes + x->parts_cap * sizeof(*x->parts)
+        + (x->n_ids + (size_t) x->size) * sizeof(int32_t)
+        + x->size * sizeof(*x->token_kinds);
+    stats->cache_bytes = x->cache_bytes;
+    for (h = x->spare; h != NULL; h = h->next)
+        stats->cache_bytes += sizeof(*h) + h->size;
+    stats->cache_bytes += x->parts_cap * sizeof(*x->parts)
         + x->sets_cap * sizeof(*x->sets) + x->known_cap * sizeof(*x->known)
         + ((size_t) x->part_mask + 1 + DI_GRAM_SET_BUCKETS)
           * sizeof(uint32_t);

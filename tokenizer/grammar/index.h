@@ -78,6 +78,8 @@ struct di_gram_index_s {
     uint64_t *plain;        /* [DI_GRAM_PLAIN_MAX + 1][words] plain tokens of
                                at most so many characters; the last: all     */
     uint32_t  plain_chars;  /* the most that one of them has                 */
+    uint64_t *token_kinds;  /* [size] kinds of a token's bytes; 0: it is in
+                               no mask                                       */
     int32_t   ends[16];
     size_t    n_ends;
 
@@ -86,6 +88,7 @@ struct di_gram_index_s {
     size_t    cache_max;    /* bytes                                         */
     size_t    cache_bytes;
     di_gram_heap_t  *heap;  /* blocks that hold it                           */
+    di_gram_heap_t  *spare; /* blocks to hold more, of what was forgotten    */
     di_gram_part_t  *parts;         /* [n_parts]                             */
     uint32_t         n_parts, parts_cap;
     uint32_t        *part_table;    /* [part_mask + 1] part + 1; 0: free     */
@@ -95,6 +98,11 @@ struct di_gram_index_s {
     uint32_t        *set_table;     /* [DI_GRAM_SET_BUCKETS] newest of a hash */
     di_gram_known_t *known;         /* [n_known] rules                       */
     uint32_t         n_known, known_cap;
+    struct {
+        uint64_t  kinds;    /* 0: free                                       */
+        uint64_t *mask;     /* tokens of bytes of these kinds alone          */
+    } loops[8];             /* used last: at [next_loop - 1]                 */
+    uint32_t         next_loop;
     bool             no_memory;
 
     /* Scratch of one computation. */

@@ -12,6 +12,13 @@
  *
  * Rules are known by their whole content, not by a hash, for the blobs come
  * from anybody.
+ *
+ * A walk over all tokens would cost a millisecond, so most are not walked.
+ * A root's part begins with a base: the plain tokens of as many characters
+ * as the state takes whatever they are (a JSON string, a bounded text), or
+ * the tokens made of the bytes over which a state stays where it is (a class
+ * repeated).  Below that, a subtree that a state takes whole is added as a
+ * stretch of ids.
  */
 
 #include <stdlib.h>
@@ -24,7 +31,7 @@ typedef struct di_gram_left_s {
     uint32_t state, node;
 } left_t;
 
-#define ROWS  64u
+#define ROWS  256u
 
 /* A state spelled out, while its grammar is at hand. */
 struct di_gram_row_s {
@@ -231,6 +238,20 @@ tails_lead_to(const di_gram_t *g, uint32_t state, unsigned lo, unsigned hi,
     return true;
 }
 
+/* All characters beyond ASCII lead to `to`. */
+static bool
+characters_lead_to(const di_gram_t *g, uint32_t state, uint32_t to)
+{
+    return tails_lead_to(g, state, 0xc2, 0xdf, 0x80, 0xbf, 0, to)
+           && tails_lead_to(g, state, 0xe0, 0xe0, 0xa0, 0xbf, 1, to)
+           && tails_lead_to(g, state, 0xe1, 0xec, 0x80, 0xbf, 1, to)
+           && tails_lead_to(g, state, 0xed, 0xed, 0x80, 0x9f, 1, to)
+           && tails_lead_to(g, state, 0xee, 0xef, 0x80, 0xbf, 1, to)
+           && tails_lead_to(g, state, 0xf0, 0xf0, 0x90, 0xbf, 2, to)
+           && tails_lead_to(g, state, 0xf1, 0xf3, 0x80, 0xbf, 2, to)
+           && tails_lead_to(g, state, 0xf4, 0xf4, 0x80, 0x8f, 2, to);
+}
+
 /* The state after any plain character; DI_GRAM_DEAD: there is no such. */
 static uint32_t
 after_plain(const di_gram_t *g, uint32_t state)
@@ -239,14 +260,7 @@ after_plain(const di_gram_t *g, uint32_t state)
 
     if (to == DI_GRAM_DEAD || only_state(g, state, 0x20, 0x21) != to
         || only_state(g, state, 0x23, 0x5b) != to
-        || !tails_lead_to(g, state, 0xc2, 0xdf, 0x80, 0xbf, 0, to)
-        || !tails_lead_to(g, state, 0xe0, 0xe0, 0xa0, 0xbf, 1, to)
-        || !tails_lead_to(g, state, 0xe1, 0xec, 0x80, 0xbf, 1, to)
-        || !tails_lead_to(g, state, 0xed, 0xed, 0x80, 0x9f, 1, to)
-        || !tails_lead_to(g, state, 0xee, 0xef, 0x80, 0xbf, 1, to)
-        || !tails_lead_to(g, state, 0xf0, 0xf0, 0x90, 0xbf, 2, to)
-        || !tails_lead_to(g, state, 0xf1, 0xf3, 0x80, 0xbf, 2, to)
-        || !tails_lead_to(g, state, 0xf4, 0xf4, 0x80, 0x8f, 2, to))
+        || !characters_lead_to(g, state, to))
         return DI_GRAM_DEAD;
     return to;
 }
@@ -268,10 +282,11 @@ plain_leaves(const di_gram_t *g, uint32_t state, bool returns)
 #define UNKNOWN  (DI_GRAM_DEAD - 1)
 
 /* How many plain characters can come from here whatever they are, without a
- * way out of the rule in between; at most `most`.  What follows a state is
- * found out once for a grammar. */
+ * way out of the rule in between; at most `most`.  *end is the state behind
+ * them.  What follows a state is found out once for a grammar. */
 static uint32_t
-plain_run(di_gram_t *g, uint32_t state, bool returns, uint32_t most)
+plain_run(di_gram_t *g, uint32_t state, bool returns, uint32_t most,
+          uint32_t *end)
 {
     uint32_t n, next;
 
@@ -286,9 +301,25 @@ plain_run(di_gram_t *g, uint32_t state, bool returns, uint32_t most)
         if (next == DI_GRAM_DEAD)
             break;
         if (next == state)
-            return most;
+            n = most - 1;
     }
+    *end = state;
     return n;
+}
+
+/* No plain character at all can come, not even by way of another rule. */
+static bool
+plain_stops(const di_gram_t *g, uint32_t state, bool returns)
+{
+    for (uint32_t k = g->states[state].edges; k < g->states[state + 1].edges;
+         k++) {
+        const di_gram_bedge_t *e = &g->edges[k];
+
+        if (e->hi >= 0x20 && !(e->lo == e->hi && (e->lo == '"'
+                                                  || e->lo == '\\')))
+            return false;
+    }
+    return !plain_leaves(g, state, returns);
 }
 
 /* Room to remember that; false: no memory. */
@@ -311,7 +342,15 @@ typedef struct {
     di_gram_index_t *x;
     di_gram_t       *g;
     bool             returns;
-    uint32_t         run;       /* plain characters that are taken already   */
+    uint32_t         run;       /* plain tokens of at most so many characters
+                                   are in `base`                             */
+    bool             stops;     /* and no longer ones can come               */
+    uint64_t         loops;     /* tokens of these kinds of bytes are, which
+                                   stay in the state `hub`                   */
+    uint32_t         hub;       /* DI_GRAM_DEAD: none                        */
+    const uint64_t  *base;      /* mask that the part begins with; or NULL   */
+    uint64_t         except;    /* kinds of first bytes for which `base`
+                                   doesn't hold                              */
     uint32_t         n_found;
     bool             no_memory;
 } walk_t;
@@ -323,6 +362,7 @@ fill_row(walk_t *w, struct di_gram_row_s *r, uint32_t state)
     const di_gram_bstate_t *s = &g->states[state];
     const uint8_t          *kinds = w->x->kinds;
     uint64_t                others = 0;
+    uint32_t                end;
 
     *r = (struct di_gram_row_s) { .state = state };
     memset(r->to, 0xff, sizeof(r->to));
@@ -343,7 +383,8 @@ fill_row(walk_t *w, struct di_gram_row_s *r, uint32_t state)
     }
     r->loops &= ~others & ~r->calls;
     r->run = plain_leaves(g, state, w->returns)
-             ? 0 : plain_run(w->g, state, w->returns, w->x->plain_chars);
+             ? 0 : plain_run(w->g, state, w->returns, w->x->plain_chars,
+                             &end);
 }
 
 static struct di_gram_row_s *
@@ -386,6 +427,13 @@ takes_all(const di_gram_tnode_t *t, const struct di_gram_row_s *r)
                && (t->heads >> DI_GRAM_CONTINUATION & 1) == 0);
 }
 
+/* The base has what is below a node, or knows that it can't come. */
+static inline bool
+in_base(const walk_t *w, const di_gram_tnode_t *t)
+{
+    return t->plain && (t->chars <= w->run || w->stops);
+}
+
 /* Follow the trie below a node from a state. */
 static void
 walk(walk_t *w, uint32_t node, uint32_t state)
@@ -399,7 +447,7 @@ walk(walk_t *w, uint32_t node, uint32_t state)
     states[trie[node].depth] = state;
     for (uint32_t i = node + 1; i < end; ) {
         t = &trie[i];
-        if (t->plain && t->chars <= w->run) {
+        if (in_base(w, t)) {
             i = t->skip;
             continue;
         }
@@ -411,6 +459,11 @@ walk(walk_t *w, uint32_t node, uint32_t state)
         last = i + 1;
         if (t->skip > last) {
             r = row(w, to);
+            if (to == w->hub && (t->kinds & ~w->loops) == 0
+                && states[t->depth - 1] == to) {
+                i = t->skip;        /* all the way in the hub: in the base   */
+                continue;
+            }
             if (takes_all(t, r))
                 last = t->skip;
             else if (r->leaves && (r->calls & t->heads) != 0)
@@ -497,11 +550,10 @@ static bool
 make_tokens(walk_t *w, di_gram_part_t *part)
 {
     di_gram_index_t *x = w->x;
-    uint32_t         k;
     uint64_t        *dense;
     int32_t         *tokens;
 
-    if (w->run == 0 && w->n_found <= x->words) {
+    if (w->base == NULL && w->n_found <= x->words) {
         tokens = di_gram_index_alloc(x, w->n_found, sizeof(*tokens));
         if (tokens == NULL)
             return false;
@@ -513,13 +565,159 @@ make_tokens(walk_t *w, di_gram_part_t *part)
     dense = di_gram_index_alloc(x, x->words, sizeof(*dense));
     if (dense == NULL)
         return false;
-    k = w->run < DI_GRAM_PLAIN_MAX ? w->run : DI_GRAM_PLAIN_MAX;
-    memcpy(dense, x->plain + (size_t) k * x->words,
-           x->words * sizeof(*dense));
+    if (w->base != NULL)
+        memcpy(dense, w->base, x->words * sizeof(*dense));
+    else
+        memset(dense, 0, x->words * sizeof(*dense));
+    for (uint32_t i = 1; w->except != 0 && i < x->trie[0].skip;
+         i = x->trie[i].skip) {
+        if ((w->except >> x->kinds[x->trie[i].byte] & 1) == 0)
+            continue;
+        for (uint32_t k = x->trie[i].rank;
+             k < x->trie[x->trie[i].skip].rank; k++)
+            dense[x->ids[k] / 64] &= ~(UINT64_C(1) << x->ids[k] % 64);
+    }
     for (uint32_t i = 0; i < w->n_found; i++)
         dense[x->found[i] / 64] |= UINT64_C(1) << x->found[i] % 64;
     part->dense = dense;
     return true;
+}
+
+/* The mask of all tokens whose bytes are of these kinds alone; NULL: no
+ * memory. */
+static const uint64_t *
+loop_mask(di_gram_index_t *x, uint64_t kinds)
+{
+    const uint32_t n = sizeof(x->loops) / sizeof(x->loops[0]);
+    uint64_t      *mask, word;
+    uint32_t       id = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (x->loops[i].kinds == kinds)
+            return x->loops[i].mask;
+    }
+    mask = di_gram_index_alloc(x, x->words, sizeof(*mask));
+    if (mask == NULL)
+        return NULL;
+    for (uint32_t i = 0; i < x->words; i++, mask[i - 1] = word) {
+        word = 0;
+        for (unsigned b = 0; b < 64 && id < x->size; b++, id++) {
+            uint64_t k = x->token_kinds[id];
+
+            word |= (uint64_t) (k != 0 && (k & ~kinds) == 0) << b;
+        }
+    }
+    x->loops[x->next_loop].kinds = kinds;
+    x->loops[x->next_loop].mask = mask;
+    x->next_loop = (x->next_loop + 1) % n;
+    return mask;
+}
+
+#define LETTERS  UINT64_C(3)    /* kinds that many tokens are made of        */
+
+/* Most first characters lead to one state that takes any plain text; kinds
+ * that don't are ASCII and few.  Nothing is left of other states. */
+static bool
+mostly_plain(walk_t *w, uint32_t state)
+{
+    struct di_gram_row_s *r = row(w, state);
+    uint32_t              to = r->to['~'], end;
+    uint64_t              except = 0;
+
+    if (to == DI_GRAM_DEAD || to == state
+        || plain_run(w->g, to, w->returns, w->x->plain_chars, &end)
+           < w->x->plain_chars || plain_leaves(w->g, to, w->returns)
+        || !characters_lead_to(w->g, state, to))
+        return false;
+    for (uint32_t b = 0x20; b < 0x80; b++) {
+        if (b != '"' && b != '\\' && r->to[b] != to)
+            except |= UINT64_C(1) << w->x->kinds[b];
+    }
+    w->except = except;
+    return (except >> w->x->kinds['~'] & 1) == 0;
+}
+
+/* A state that stays where it is over letters: this one, or the one that a
+ * letter leads to.  First bytes that don't are exceptions. */
+static void
+find_hub(walk_t *w, uint32_t state)
+{
+    struct di_gram_row_s *r = row(w, state);
+    uint32_t              hub = state;
+    uint64_t              loops = r->loops;
+
+    if ((loops & LETTERS) == 0 && r->to['a'] != state
+        && r->to['a'] != DI_GRAM_DEAD) {
+        hub = r->to['a'];
+        loops = row(w, hub)->loops;
+        r = row(w, state);      /* which the hub's may have displaced        */
+    }
+    if ((loops & LETTERS) == 0)
+        return;
+    w->base = loop_mask(w->x, loops);
+    if (w->base == NULL)
+        return;
+    w->loops = loops;
+    w->hub = hub;
+    for (uint32_t b = 0; b < 256; b++) {
+        if (r->to[b] != hub)
+            w->except |= UINT64_C(1) << w->x->kinds[b] & loops;
+    }
+}
+
+/* What is known of the root's tokens without a walk.  Returns the root of
+ * those that are left, but for the exceptions. */
+static uint32_t
+find_base(walk_t *w, uint32_t state)
+{
+    di_gram_index_t *x = w->x;
+    uint32_t         end;
+
+    w->run = plain_run(w->g, state, w->returns, x->plain_chars, &end);
+    if (w->run == x->plain_chars || mostly_plain(w, state)) {
+        w->base = x->plain + (size_t) DI_GRAM_PLAIN_MAX * x->words;
+        return x->rest;
+    }
+    if (w->run > 0) {
+        w->stops = plain_stops(w->g, end, w->returns)
+                   && w->run < DI_GRAM_PLAIN_MAX;
+        /* Told apart up to there; all above that is one mask. */
+        if (w->run >= DI_GRAM_PLAIN_MAX)
+            w->run = DI_GRAM_PLAIN_MAX - 1;
+        w->base = x->plain + (size_t) w->run * x->words;
+        return w->stops ? x->rest : 0;
+    }
+    find_hub(w, state);
+    return 0;
+}
+
+/* The root's tokens: first those that begin with an exception, all of them,
+ * then of the others those that the base doesn't know. */
+static void
+walk_root(walk_t *w, uint32_t state)
+{
+    const di_gram_tnode_t *trie = w->x->trie;
+    uint32_t               rest = find_base(w, state), hub = w->hub, root, to;
+    uint64_t               kind, loops = w->loops;
+
+    for (int pass = w->except == 0; pass < 2; pass++) {
+        root = pass == 0 ? 0 : rest;
+        w->hub = pass == 0 ? DI_GRAM_DEAD : hub;
+        w->loops = pass == 0 ? 0 : loops;
+        for (uint32_t i = root + 1; i < trie[root].skip; i = trie[i].skip) {
+            kind = UINT64_C(1) << w->x->kinds[trie[i].byte];
+            to = row(w, state)->to[trie[i].byte];
+            if (((w->except & kind) != 0) != (pass == 0)
+                || to == DI_GRAM_DEAD || in_base(w, &trie[i])
+                || ((kind | trie[i].kinds) & ~w->loops) == 0)
+                continue;
+            for (uint32_t k = trie[i].rank; k < trie[i + 1].rank; k++)
+                w->x->found[w->n_found++] = w->x->ids[k];
+            if ((row(w, to)->calls & trie[i].heads) != 0)
+                leave(w, to, i);
+            walk(w, i, to);
+        }
+    }
 }
 
 static bool
@@ -540,14 +738,9 @@ make_part(di_gram_index_t *x, di_gram_t *g, di_gram_part_t *part,
             x->rows[i].state = DI_GRAM_DEAD;
         x->rows_of = g->serial;
     }
-    if (part->nodes == 0) {
-        w.run = plain_run(g, state, w.returns, x->plain_chars);
-        /* Told apart up to there; all above that is one mask. */
-        if (w.run >= DI_GRAM_PLAIN_MAX && w.run < x->plain_chars)
-            w.run = DI_GRAM_PLAIN_MAX - 1;
-        /* At the root, the ways at hand have all that comes unread. */
-        walk(&w, w.run == x->plain_chars ? x->rest : 0, state);
-    }
+    w.hub = DI_GRAM_DEAD;
+    if (part->nodes == 0)       /* the ways have all that comes unread       */
+        walk_root(&w, state);
     for (uint32_t i = 0; part->nodes != 0 && i < set.n; i++) {
         if ((row(&w, state)->calls & x->trie[set.nodes[i]].heads) != 0)
             leave(&w, state, set.nodes[i]);

@@ -428,7 +428,8 @@ pattern(expand_t *e, const json_t *schema, const char *key, const char *s,
                          di_gram_path(e->x, schema, key));
     m = di_gram_alloc(e->c, 1, sizeof(*m));
     m->pattern = s;
-    m->lang = di_gram_dfa_trim(e->c, di_gram_node_dfa(e->c, node));
+    m->lang = di_gram_dfa_merge(e->c,
+        di_gram_dfa_trim(e->c, di_gram_node_dfa(e->c, node)));
     m->next = *at;
     *at = m;
     return m->lang;
