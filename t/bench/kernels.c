@@ -1,7 +1,7 @@
 /*
  * kernels.c - speed of the CPU backend against this run's own limits.
  *
- *     build/bench/kernels [THREADS [ARITH [OPS]]]     2 auto best
+ *     build/bench/kernels [THREADS [ARITH [OPS [limits]]]]     2 auto best
  *
  * First the machine's limits, measured now: read bandwidth and the peaks of
  * float32 FMA, int8 and AMX.  Then the products of a decode step and of a
@@ -9,7 +9,7 @@
  * with experts, attention 2,000 tokens deep, and what an op costs by itself.
  * Each line: best and median of the runs, and the share of the bound.
  * Weights of 30 layers take turns, as they do in a model, so that no cache
- * nearer than the third holds them.
+ * nearer than the third holds them.  `limits` stops after the first part.
  */
 
 #include "../../kernels/di_kernels.h"
@@ -660,7 +660,7 @@ main(int argc, char **argv)
     if (argc > 1)
         n_threads = (uint32_t) atoi(argv[1]);
     conf.n_threads = n_threads;
-    conf.ops = argc > 3 ? argv[3] : NULL;
+    conf.ops = argc > 3 && strcmp(argv[3], "best") != 0 ? argv[3] : NULL;
     conf.arith = strcmp(arith, "f32") == 0 ? DI_ARITH_F32
                  : strcmp(arith, "bf16") == 0 ? DI_ARITH_BF16
                  : strcmp(arith, "q8") == 0 ? DI_ARITH_Q8 : DI_ARITH_AUTO;
@@ -676,6 +676,8 @@ main(int argc, char **argv)
            ops->dev_info(dev)->arith_name);
 
     limits();
+    if (argc > 4)
+        return 0;
     overhead();
     open_weights();
     products();

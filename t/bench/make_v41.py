@@ -13,7 +13,7 @@ Weights are what a trained model's look like to the kernels: normal values of
 variance 1 / inputs in the storage formats, hyper-connections as they are
 initialised.  The same arguments give the same bytes.  Only the standard
 library is needed: normal values come from tables of quantiles, by which
-random bytes are translated.
+random bytes are translated.  Prints one line of JSON with the sizes.
 """
 
 import json
@@ -318,18 +318,20 @@ def write(path, tensors):
     return at
 
 
-def parameters(tensors):
-    """In all, and those that one token uses."""
-    total = active = 0
+def sizes(tensors, c):
+    """Parameters in all, those that a token's forward pass multiplies with,
+    and the bytes of these."""
+    total = active = active_bytes = 0
     for name, dtype, shape, _ in tensors:
-        n = count(shape) * (2 if dtype == 'I8' else 1)
-        if dtype == 'F8_E8M0':
-            continue
+        n = count(shape) * {'I8': 2, 'F8_E8M0': 0}.get(dtype, 1)
         total += n
         if name.startswith('mtp.') or 'embed' in name:
             continue
-        active += 0 if '.experts.' in name else n
-    return total, active
+        share = (c['num_experts_per_tok'] / c['n_routed_experts']
+                 if '.experts.' in name else 1)
+        active += n * share
+        active_bytes += count(shape) * SIZES[dtype] * share
+    return total, active, active_bytes
 
 
 def main():
@@ -358,11 +360,10 @@ def main():
     for name in ('tokenizer.json', 'tokenizer_config.json'):
         shutil.copyfile(os.path.join(BASE, name), os.path.join(out, name))
 
-    total, active = parameters(tensors)
-    active += (3 * c['hidden_size'] * c['moe_intermediate_size']
-               * c['num_experts_per_tok'] * c['num_hidden_layers'])
-    print('%s: %d tensors, %.2f GB, %.2f B parameters, %.2f B active'
-          % (out, len(tensors), size / 1e9, total / 1e9, active / 1e9))
+    total, active, active_bytes = sizes(tensors, c)
+    print(json.dumps({'tensors': len(tensors), 'bytes': size,
+                      'parameters': total, 'active': round(active),
+                      'active_bytes': round(active_bytes)}))
 
 
 if __name__ == '__main__':
