@@ -65,11 +65,11 @@ int di_out_logprob(di_out_t *out, uint32_t choice, int32_t token,
 
 /* New tokens of a choice.  In stream mode their events are appended to sse; in
  * the other mode all is gathered and sse may be NULL.  *stopped: a stop
- * string was met, the choice's text is complete and its sequence should be
- * cancelled; later tokens of it are ignored.  di_out_finish() may be called
- * at once.  DI_OK, DI_ENOMEM, or DI_EINVAL with err (may be NULL): no such
- * choice, no vocabulary, or (show_ends) log-probabilities for another number
- * of tokens. */
+ * string was met or a call too many began (parallel_tool_calls: false), the
+ * choice is complete and its sequence should be cancelled; later tokens of it
+ * are ignored.  di_out_finish() may be called at once.  DI_OK, DI_ENOMEM, or
+ * DI_EINVAL with err (may be NULL): no such choice, no vocabulary, or
+ * (show_ends) log-probabilities for another number of tokens. */
 int di_out_tokens(di_out_t *out, uint32_t choice, const int32_t *tokens,
                   size_t n_tokens, di_sbuf_t *sse, bool *stopped,
                   di_err_t *err);

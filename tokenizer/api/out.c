@@ -523,6 +523,8 @@ take_delta(void *ctx, const di_delta_t *d)
     di_item_t       *item;
 
     out->taken.len = 0;
+    if (c->cut)
+        return;
 
     switch (d->kind) {
     case DI_DELTA_PIECE:
@@ -530,7 +532,10 @@ take_delta(void *ctx, const di_delta_t *d)
         return;
 
     case DI_DELTA_CALL:
-        (void) begin_item(c, DI_DELTA_CALL, d->data, d->len);
+        c->cut = c->calls == 1 && !out->official
+                 && !out->params->parallel_tool_calls;
+        if (!c->cut)
+            (void) begin_item(c, DI_DELTA_CALL, d->data, d->len);
         return;
 
     case DI_DELTA_ARGS:
@@ -643,7 +648,7 @@ flush(di_out_t *out, di_choice_out_t *c, bool *stopped)
 {
     di_parse_flush(c->parse);
     c->stop = di_parse_stopped(c->parse);
-    *stopped = c->stop >= 0;
+    *stopped = c->stop >= 0 || c->cut;
     return failed(out, c) ? DI_ENOMEM : DI_OK;
 }
 
@@ -660,8 +665,8 @@ di_out_tokens(di_out_t *out, uint32_t choice, const int32_t *tokens,
     if (rc != DI_OK)
         return rc == DI_EINVAL ? di_err_set(err, rc, 0, "no such choice") : rc;
 
-    *stopped = c->stop >= 0;
-    if (c->stop >= 0 || c->reason != 0)
+    *stopped = c->stop >= 0 || c->cut;
+    if (*stopped || c->reason != 0)
         return DI_OK;
 
     if (out->vocab == NULL)
@@ -712,8 +717,8 @@ di_out_text(di_out_t *out, uint32_t choice, const char *text, size_t len,
     if (rc != DI_OK)
         return rc;
 
-    *stopped = c->stop >= 0;
-    if (c->stop >= 0 || c->reason != 0)
+    *stopped = c->stop >= 0 || c->cut;
+    if (*stopped || c->reason != 0)
         return DI_OK;
 
     open_choice(out, c);
@@ -766,7 +771,7 @@ di_out_finish(di_out_t *out, uint32_t choice, di_end_t reason,
     if (c->reason != 0)
         return DI_OK;
 
-    if (c->stop >= 0 && reason != DI_END_FILTER
+    if ((c->stop >= 0 || c->cut) && reason != DI_END_FILTER
         && (!out->official || reason != DI_END_LENGTH))
         reason = DI_END_STOP;
 

@@ -59,6 +59,7 @@ typedef struct {
     uint32_t     calls;
     di_end_t  reason;         /* 0: not finished                         */
     int          stop;           /* stop string that was met, or -1         */
+    bool         cut;            /* it ended before a call too many         */
     bool         reasoned;       /* some reasoning was given out            */
     bool         opened;         /* Chat: the role was told                 */
     di_entries_t entries;
