@@ -246,7 +246,7 @@ static const struct {
     { "{\"a\":\"\xff\xfe\"", "", "invalid_json", "invalid UTF-8" },
 
     /* required and of the right type */
-    { "{}", "model", "missing_required_parameter", "'model'" },
+    { "{}", "messages", "missing_required_parameter", "" },
     { "{\"model\":\"m\"}", "messages", "missing_required_parameter", "" },
     { "{\"model\":null," MSG "}", "model", "missing_required_parameter", "" },
     { "{\"model\":5," MSG "}", "model", "invalid_type",

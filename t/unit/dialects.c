@@ -220,13 +220,21 @@ check_deepseek(void)
                  BOS BAR("User") "a" BAR("Assistant")
                  "@{<think>}\nw\n@{</think>}\n\nb");
 
-    /* A developer is a system message; an empty user's brings nothing. */
+    /* A developer is a system message; an empty user's brings nothing on V4,
+     * and its newlines on V4.1. */
+    check_prompt("deepseek-v4", none, "\"reasoning_effort\":\"none\","
+                 "\"messages\":[{\"role\":\"developer\",\"content\":\"s\"},{"
+                 "\"role\":\"user\",\"content\":\"\"},{\"role\":\"user\","
+                 "\"content\":\"a\"},{\"role\":\"user\",\"content\":\"\"},{"
+                 "\"role\":\"user\",\"content\":\"b\"}]", BOS "s" BAR("User")
+                 "a\n\nb" BAR("Assistant") "@{</think>}");
     check_prompt("deepseek-v4.1", none, "\"reasoning_effort\":\"none\","
                  "\"messages\":[{\"role\":\"developer\",\"content\":\"s\"},{"
                  "\"role\":\"user\",\"content\":\"\"},{\"role\":\"user\","
                  "\"content\":\"a\"},{\"role\":\"user\",\"content\":\"\"},{"
                  "\"role\":\"user\",\"content\":\"b\"}]", BOS BAR("System")
-                 "s" BAR("User") "a\n\nb" BAR("Assistant") "@{</think>}");
+                 "s" BAR("User") "\n\na\n\n\n\nb" BAR("Assistant")
+                 "@{</think>}");
 }
 
 /* ---------------------------------------------------------------- unknown */

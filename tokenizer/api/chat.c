@@ -25,7 +25,7 @@ static const di_member_t details[] = {
     { .name = "low" }, { .name = "high" }, { .name = "original" },
     { .name = "auto" }, { .name = NULL },
 };
-static const di_shape_t detail = { .kind = DI_SHAPE_ENUM, .name = "Detail",
+static const di_shape_t detail = { .kind = DI_SHAPE_ENUM, .name = "ChatCompletionImageDetail",
                                    .members = details };
 
 static const di_member_t url_members[] = {
@@ -34,7 +34,7 @@ static const di_member_t url_members[] = {
     { .name = NULL },
 };
 static const di_shape_t url_shape = { .kind = DI_SHAPE_STRUCT,
-                                      .name = "ImageUrl",
+                                      .name = "ChatCompletionImageUrl",
                                       .members = url_members };
 
 static const di_member_t text_members[] = {
@@ -80,10 +80,10 @@ static const di_member_t assistant_parts[] = {
     { .name = NULL },
 };
 static const di_shape_t part = { .kind = DI_SHAPE_TAGGED,
-                                 .name = "ContentBlock", .tag = "type",
+                                 .name = "ChatCompletionRequestContentBlock", .tag = "type",
                                  .members = parts };
 static const di_shape_t assistant_part = {
-    .kind = DI_SHAPE_TAGGED, .name = "ContentBlock", .tag = "type",
+    .kind = DI_SHAPE_TAGGED, .name = "ChatCompletionRequestContentBlock", .tag = "type",
     .members = assistant_parts,
 };
 
@@ -106,7 +106,7 @@ static const di_member_t called_members[] = {
     { .name = NULL },
 };
 static const di_shape_t called = { .kind = DI_SHAPE_STRUCT,
-                                   .name = "FunctionCall",
+                                   .name = "ChatCompletionRequestFunctionCall",
                                    .members = called_members };
 static const di_member_t custom_called_members[] = {
     { "name", &di_shape_text, REQUIRED, NULL },
@@ -133,11 +133,37 @@ static const di_shape_t custom_call = { .kind = DI_SHAPE_STRUCT,
                                         .members = custom_call_members };
 static const di_member_t call_types[] = {
     { "function", &function_call, 0, NULL },
-    { "custom", &custom_call, STRICT, NULL },
+    { "custom", &custom_call, 0, NULL },
     { .name = NULL },
 };
-static const di_shape_t call = { .kind = DI_SHAPE_TAGGED, .name = "ToolCall",
-                                 .tag = "type", .members = call_types };
+static const di_shape_t tagged_call = { .kind = DI_SHAPE_TAGGED, .tag = "type",
+                                        .members = call_types };
+static const di_member_t function_types[] = {
+    { .name = "function" }, { .name = NULL },
+};
+static const di_shape_t function_type = { .kind = DI_SHAPE_ENUM,
+                                          .members = function_types };
+static const di_member_t official_call_members[] = {
+    { "id", &di_shape_text, REQUIRED, NULL },
+    { "type", &function_type, REQUIRED, NULL },
+    { "function", &called, REQUIRED, NULL },
+    { .name = NULL },
+};
+static const di_shape_t official_call = {
+    .kind = DI_SHAPE_STRUCT, .name = "ChatCompletionRequestToolCall",
+    .members = official_call_members,
+};
+
+/* The official codec knows functions alone: there the type is an enum of
+ * one, here it picks what the rest is. */
+static int
+check_call(di_rq_t *rq, const di_json_t *v)
+{
+    return di_shape_check(rq, rq->official ? &official_call : &tagged_call, v);
+}
+
+static const di_shape_t call = { .kind = DI_SHAPE_CUSTOM,
+                                 .check = check_call };
 static const di_shape_t call_list = { .kind = DI_SHAPE_LIST, .of = &call };
 
 static const di_member_t plain_members[] = {
@@ -163,6 +189,11 @@ static const di_member_t tool_members[] = {
     { "name", &di_shape_text, STRICT, NULL },
     { .name = NULL },
 };
+static const di_member_t reminder_members[] = {
+    { "content", &di_shape_text, REQUIRED, NULL }, { .name = NULL },
+};
+static const di_shape_t reminder = { .kind = DI_SHAPE_STRUCT,
+                                     .members = reminder_members };
 static const di_shape_t plain_message = { .kind = DI_SHAPE_STRUCT,
                                           .members = plain_members };
 static const di_shape_t assistant_message = { .kind = DI_SHAPE_STRUCT,
@@ -176,12 +207,12 @@ static const di_member_t roles[] = {
     { "user", &plain_message, 0, NULL },
     { "assistant", &assistant_message, 0, NULL },
     { "tool", &tool_message, 0, NULL },
-    { "latest_reminder", &plain_message, 0, NULL },
+    { "latest_reminder", &reminder, 0, NULL },
     { "function", NULL, STRICT, "use the role 'tool'" },
     { .name = NULL },
 };
 static const di_shape_t message_shape = { .kind = DI_SHAPE_TAGGED,
-                                          .name = "ChatMessage",
+                                          .name = "ChatCompletionRequestMessage",
                                           .tag = "role", .members = roles };
 static const di_shape_t message_list = { .kind = DI_SHAPE_LIST,
                                          .of = &message_shape };
@@ -194,7 +225,7 @@ static const di_member_t defined_members[] = {
     { .name = NULL },
 };
 static const di_shape_t defined = { .kind = DI_SHAPE_STRUCT,
-                                    .name = "FunctionDefinition",
+                                    .name = "ChatCompletionFunctionDefinition",
                                     .members = defined_members };
 static const di_member_t custom_defined_members[] = {
     { "name", &di_shape_text, REQUIRED, NULL },
@@ -216,12 +247,28 @@ static const di_shape_t custom_tool = { .kind = DI_SHAPE_STRUCT,
                                         .members = custom_members };
 static const di_member_t tool_types[] = {
     { "function", &function_tool, 0, NULL },
-    { "custom", &custom_tool, STRICT, NULL },
+    { "custom", &custom_tool, 0, NULL },
     { .name = NULL },
 };
-static const di_shape_t definition = { .kind = DI_SHAPE_TAGGED,
-                                       .name = "ToolDefinition", .tag = "type",
-                                       .members = tool_types };
+static const di_shape_t tagged_tool = { .kind = DI_SHAPE_TAGGED, .tag = "type",
+                                        .members = tool_types };
+static const di_member_t official_tool_members[] = {
+    { "type", &function_type, REQUIRED, NULL },
+    { "function", &defined, REQUIRED, NULL },
+    { .name = NULL },
+};
+static const di_shape_t official_tool = { .kind = DI_SHAPE_STRUCT,
+                                          .name = "ChatCompletionTool",
+                                          .members = official_tool_members };
+
+static int
+check_definition(di_rq_t *rq, const di_json_t *v)
+{
+    return di_shape_check(rq, rq->official ? &official_tool : &tagged_tool, v);
+}
+
+static const di_shape_t definition = { .kind = DI_SHAPE_CUSTOM,
+                                       .check = check_definition };
 static const di_shape_t definition_list = { .kind = DI_SHAPE_LIST,
                                             .of = &definition };
 
@@ -231,14 +278,14 @@ static const di_shape_t choice = { .kind = DI_SHAPE_CUSTOM,
                                    .check = check_choice };
 
 static const di_member_t schema_members[] = {
+    { "name", &di_shape_text, 0, NULL },
     { "schema", NULL, REQUIRED, NULL },
     { "strict", &di_shape_bool, 0, NULL },
-    { "name", &di_shape_text, STRICT, NULL },
     { "description", &di_shape_text, STRICT, NULL },
     { .name = NULL },
 };
 static const di_shape_t schema_shape = { .kind = DI_SHAPE_STRUCT,
-                                         .name = "JsonSchemaFormat",
+                                         .name = "ChatCompletionResponseFormatJsonSchema",
                                          .members = schema_members };
 static const di_member_t schema_format_members[] = {
     { "json_schema", &schema_shape, REQUIRED, NULL }, { .name = NULL },
@@ -258,8 +305,12 @@ static const di_member_t formats[] = {
     { .name = NULL },
 };
 static const di_shape_t format = { .kind = DI_SHAPE_TAGGED,
-                                   .name = "ResponseFormat", .tag = "type",
+                                   .name = "ChatCompletionResponseFormat", .tag = "type",
                                    .members = formats };
+
+static const di_shape_t thinking = { .kind = DI_SHAPE_STRUCT,
+                                     .name = "ChatCompletionThinking",
+                                     .members = di_thinking_members };
 
 static const di_shape_t stop = {
     .kind = DI_SHAPE_TEXT_OR_LIST, .of = &di_shape_text,
@@ -269,17 +320,17 @@ static const di_member_t stream_members[] = {
     { "include_usage", &di_shape_bool, 0, NULL }, { .name = NULL },
 };
 static const di_shape_t stream_options = { .kind = DI_SHAPE_STRUCT,
-                                           .name = "StreamOptions",
+                                           .name = "ChatCompletionStreamOptions",
                                            .members = stream_members };
 
 /* Fields of sampling are the strict codec's own (params.c). */
 static const di_member_t members[] = {
-    { "model", &di_shape_text, REQUIRED, NULL },
     { "messages", &message_list, REQUIRED, NULL },
+    { "model", &di_shape_text, REQUIRED, NULL },
     { "tools", &definition_list, 0, NULL },
     { "tool_choice", &choice, 0, NULL },
     { "response_format", &format, 0, NULL },
-    { "thinking", &di_shape_thinking, 0, NULL },
+    { "thinking", &thinking, 0, NULL },
     { "reasoning_effort", &di_shape_effort, 0, NULL },
     { "temperature", &di_shape_f32, OFFICIAL, NULL },
     { "top_p", &di_shape_f32, OFFICIAL, NULL },
@@ -311,15 +362,10 @@ check_choice(di_rq_t *rq, const di_json_t *v)
         { "name", &di_shape_text, REQUIRED, NULL }, { .name = NULL },
     };
     static const di_shape_t  chosen = { .kind = DI_SHAPE_STRUCT,
-                                        .name = "ToolChoiceFunction",
+                                        .name = "ChatCompletionToolChoiceFunction",
                                         .members = chosen_members };
-    static const di_member_t types[] = {
-        { .name = "function" }, { .name = NULL },
-    };
-    static const di_shape_t  type = { .kind = DI_SHAPE_ENUM,
-                                      .members = types };
     static const di_member_t object_members[] = {
-        { "type", &type, REQUIRED, NULL },
+        { "type", &function_type, REQUIRED, NULL },
         { "function", &chosen, REQUIRED, NULL },
         { .name = NULL },
     };
@@ -561,8 +607,7 @@ read_calls(di_rq_t *rq, const di_json_t *v, size_t i, di_msg_t *m,
 }
 
 static int
-read_assistant(di_rq_t *rq, const di_json_t *v, size_t i, bool last,
-               pairing_t *p)
+read_assistant(di_rq_t *rq, const di_json_t *v, size_t i, pairing_t *p)
 {
     const di_json_t *content_v = di_rq_get(v, "content");
     const di_json_t *calls = di_rq_get(v, "tool_calls");
@@ -595,12 +640,25 @@ read_assistant(di_rq_t *rq, const di_json_t *v, size_t i, bool last,
     m->name = di_rq_text(v, "name");
     m->reasoning = di_rq_text(v, "reasoning_content");
     m->prefix = di_rq_true(v, "prefix");
-    if (m->prefix && !last)
-        return di_rq_fail(rq, "messages", "Invalid completion message: prefix"
-                          " set true with message which is not final message"
-                          " or message role is not assistant");
+    return DI_OK;
+}
 
-    return di_rq_reasoning(rq, m, "reasoning_content");
+/* Only the last message may be a prefix. */
+static int
+check_prefixes(di_rq_t *rq)
+{
+    const di_conv_t *conv = &rq->req->conv;
+    size_t           i;
+
+    for (i = 0; i + 1 < conv->n_msgs; i++) {
+        if (conv->msgs[i].prefix)
+            return di_rq_fail(rq, "messages", "Invalid completion message:"
+                              " prefix set true with message which is not"
+                              " final message or message role is not"
+                              " assistant");
+    }
+
+    return DI_OK;
 }
 
 static int
@@ -673,7 +731,7 @@ read_message(di_rq_t *rq, const di_json_t *v, size_t i, pairing_t *p)
 
     p->n = 0;
     if (di_rq_is(role, "assistant"))
-        return read_assistant(rq, v, i, v->next == NULL, p);
+        return read_assistant(rq, v, i, p);
 
     m = di_rq_add_msg(rq, di_rq_is(role, "system") ? DI_ROLE_SYSTEM
                       : di_rq_is(role, "developer") ? DI_ROLE_DEVELOPER
@@ -720,7 +778,11 @@ read_messages(di_rq_t *rq, const di_json_t *v)
             return rc;
     }
 
-    return p.left > 0 ? insufficient(rq) : DI_OK;
+    if (p.left > 0)
+        return insufficient(rq);
+
+    rc = check_prefixes(rq);
+    return rc == DI_OK ? di_rq_reasoning(rq, "reasoning_content") : rc;
 }
 
 /* ---------------------------------------------------- tools, choice, format */
@@ -769,20 +831,18 @@ read_tools(di_rq_t *rq, const di_json_t *v)
             return rc;
     }
 
-    return di_rq_check_tools(rq);
+    return DI_OK;
 }
 
 static int
 read_choice(di_rq_t *rq, const di_json_t *v)
 {
     di_conv_t *conv = &rq->req->conv;
-    int        rc = DI_OK;
+    int        rc = di_rq_check_tools(rq, di_rq_is(v, "none"));
 
-    if (di_rq_is(v, "none"))
-        conv->choice = DI_CHOICE_NONE;
-    else if (di_rq_is(v, "required"))
+    if (di_rq_is(v, "required"))
         conv->choice = DI_CHOICE_REQUIRED;
-    else if (v != NULL && v->type == DI_JSON_OBJECT)
+    else if (rc == DI_OK && v != NULL && v->type == DI_JSON_OBJECT)
         rc = di_rq_choose_tool(rq, di_rq_text(di_rq_get(v, di_rq_is(
                  di_json_get(v, "type"), "custom") ? "custom" : "function"),
                                               "name"));

@@ -101,28 +101,46 @@ had_no_reasoning(di_str_t id)
            && memcmp(id.data + 7, "_ET_", 4) == 0;
 }
 
-int
-di_rq_reasoning(di_rq_t *rq, di_msg_t *m, const char *field)
+static const char not_given[] = "";     /* known by its address            */
+
+/* Is the reasoning of these calls missing? */
+static bool
+lacks_reasoning(const di_msg_t *m)
 {
     size_t i;
     bool   marked = false;
 
-    if (!rq->req->conv.thinking) {
-        m->reasoning = (di_str_t) { NULL, 0 };
-        return DI_OK;
-    }
-
-    if (m->reasoning.data != NULL)
-        return DI_OK;
-
-    m->reasoning = (di_str_t) { "", 0 };
-    if (!rq->opt.reject_missing_reasoning || m->n_calls == 0)
-        return DI_OK;
-
     for (i = 0; i < m->n_calls; i++)
         marked |= had_no_reasoning(m->calls[i].id);
 
-    return marked ? DI_OK
+    return m->n_calls > 0 && m->reasoning.data == not_given && !marked;
+}
+
+int
+di_rq_reasoning(di_rq_t *rq, const char *field)
+{
+    di_conv_t *conv = &rq->req->conv;
+    di_msg_t  *m;
+    size_t     i;
+    bool       lacks = false;
+
+    for (i = 0; i < conv->n_msgs; i++) {
+        m = &rq->req->msgs[i];
+        if (m->role == DI_ROLE_USER)
+            lacks = false;
+
+        if (m->role != DI_ROLE_ASSISTANT)
+            continue;
+
+        if (!conv->thinking)
+            m->reasoning = (di_str_t) { NULL, 0 };
+        else if (m->reasoning.data == NULL)
+            m->reasoning = (di_str_t) { not_given, 0 };
+
+        lacks |= conv->thinking && lacks_reasoning(m);
+    }
+
+    return !lacks || !rq->opt.reject_missing_reasoning ? DI_OK
            : di_rq_fail(rq, "messages", "The `%s` in the thinking mode must be"
                         " passed back to the API.", field);
 }

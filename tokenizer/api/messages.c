@@ -52,7 +52,7 @@ static const di_member_t sources[] = {
     { .name = NULL },
 };
 static const di_shape_t source = { .kind = DI_SHAPE_TAGGED,
-                                   .name = "ImageSource", .tag = "type",
+                                   .name = "MessagesImageSource", .tag = "type",
                                    .members = sources };
 
 /* Marks of the prefix cache, which needs none here: prompts that begin alike
@@ -68,12 +68,31 @@ static const di_member_t text_members[] = {
 static const di_member_t image_members[] = {
     { "source", &source, REQUIRED, NULL }, CACHE, { .name = NULL },
 };
+static const di_shape_t any_value = { .kind = DI_SHAPE_ANY };
+static const di_member_t document_source_members[] = {
+    { "media_type", &di_shape_text, 0, NULL }, { .name = NULL },
+};
+static const di_shape_t document_source = {
+    .kind = DI_SHAPE_STRUCT, .name = "MessagesDocumentSource",
+    .members = document_source_members,
+};
 static const di_member_t document_members[] = {
-    { "source", &di_shape_map, REQUIRED, NULL }, { .name = NULL },
+    { "source", &document_source, REQUIRED, NULL }, { .name = NULL },
+};
+static const di_member_t server_use_members[] = {
+    { "id", &di_shape_text, REQUIRED, NULL },
+    { "name", &di_shape_text, REQUIRED, NULL },
+    { "input", &any_value, REQUIRED, NULL },
+    { .name = NULL },
+};
+static const di_member_t server_result_members[] = {
+    { "tool_use_id", &di_shape_text, REQUIRED, NULL },
+    { "content", &any_value, REQUIRED, NULL },
+    { .name = NULL },
 };
 static const di_member_t thinking_block_members[] = {
     { "thinking", &di_shape_text, REQUIRED, NULL },
-    { "signature", NULL, STRICT, NULL },
+    { "signature", &di_shape_text, 0, NULL },
     { .name = NULL },
 };
 static const di_member_t use_members[] = {
@@ -96,7 +115,7 @@ static const di_member_t added_kinds[] = {
     { "tool_reference", &added, 0, NULL }, { .name = NULL },
 };
 static const di_shape_t added_tool = { .kind = DI_SHAPE_TAGGED,
-                                       .name = "ToolAddition", .tag = "type",
+                                       .name = "MessagesToolReference", .tag = "type",
                                        .members = added_kinds };
 static const di_member_t addition_members[] = {
     { "tool", &added_tool, REQUIRED, NULL }, CACHE, { .name = NULL },
@@ -108,6 +127,8 @@ static const di_member_t addition_members[] = {
 BLOCK(text_block, text_members);
 BLOCK(image_block, image_members);
 BLOCK(document_block, document_members);
+BLOCK(server_use_block, server_use_members);
+BLOCK(server_result_block, server_result_members);
 BLOCK(thinking_block, thinking_block_members);
 BLOCK(use_block, use_members);
 BLOCK(reference_block, reference_members);
@@ -125,7 +146,7 @@ static const di_member_t result_blocks[] = {
     { .name = NULL },
 };
 static const di_shape_t result_part = { .kind = DI_SHAPE_TAGGED,
-                                        .name = "ToolResultBlock",
+                                        .name = "MessagesToolResultBlock",
                                         .tag = "type",
                                         .members = result_blocks };
 
@@ -139,7 +160,7 @@ static const di_shape_t result_content = {
 static const di_member_t result_members[] = {
     { "tool_use_id", &di_shape_text, REQUIRED, NULL },
     { "content", &result_content, 0, NULL },
-    { "is_error", &di_shape_bool, STRICT, NULL },
+    { "is_error", &di_shape_bool, 0, NULL },
     CACHE,
     { .name = NULL },
 };
@@ -153,11 +174,11 @@ static const di_member_t blocks[] = {
     { "document", &document_block, OFFICIAL, NULL },
     { "document", NULL, STRICT, no_documents },
     { "thinking", &thinking_block, 0, NULL },
-    { "server_tool_use", NULL, OFFICIAL, NULL },
+    { "server_tool_use", &server_use_block, OFFICIAL, NULL },
     { "server_tool_use", NULL, STRICT, no_server_tools },
     { "tool_use", &use_block, 0, NULL },
     { "tool_result", &result_block, 0, NULL },
-    { "web_search_tool_result", NULL, OFFICIAL, NULL },
+    { "web_search_tool_result", &server_result_block, OFFICIAL, NULL },
     { "web_search_tool_result", NULL, STRICT, no_server_tools },
     { "tool_addition", &addition_block, 0, NULL },
     { "redacted_thinking", NULL, STRICT, "it can't be read here" },
@@ -165,7 +186,7 @@ static const di_member_t blocks[] = {
     { .name = NULL },
 };
 static const di_shape_t block = { .kind = DI_SHAPE_TAGGED,
-                                  .name = "ContentBlock", .tag = "type",
+                                  .name = "MessagesContentBlock", .tag = "type",
                                   .members = blocks };
 static const di_shape_t content = {
     .kind = DI_SHAPE_TEXT_OR_LIST, .name = CONTENT_COMPLAINT, .of = &block,
@@ -182,8 +203,9 @@ static const di_member_t message_members[] = {
     { "content", &content, REQUIRED, NULL },
     { .name = NULL },
 };
-static const di_shape_t message = { .kind = DI_SHAPE_STRUCT, .name = "Message",
-                                    .members = message_members };
+static const di_shape_t message = { .kind = DI_SHAPE_PAIR,
+                                    .name = "MessagesMessage", .tag = "role",
+                                    .of = &role, .members = message_members };
 static const di_shape_t message_list = { .kind = DI_SHAPE_LIST,
                                          .of = &message };
 
@@ -191,7 +213,7 @@ static const di_member_t system_blocks[] = {
     { "text", &text_block, 0, NULL }, { .name = NULL },
 };
 static const di_shape_t system_block = { .kind = DI_SHAPE_TAGGED,
-                                         .name = "SystemBlock", .tag = "type",
+                                         .name = "MessagesSystemBlock", .tag = "type",
                                          .members = system_blocks };
 static const di_shape_t system_content = {
     .kind = DI_SHAPE_TEXT_OR_LIST, .name = CONTENT_COMPLAINT,
@@ -211,17 +233,35 @@ static const di_member_t tool_members[] = {
     { "allowed_callers", NULL, STRICT, NULL },
     { .name = NULL },
 };
-static const di_shape_t tool = { .kind = DI_SHAPE_STRUCT, .name = "Tool",
-                                 .members = tool_members };
+static const di_shape_t own_tool = { .kind = DI_SHAPE_LOOSE, .name = "Tool",
+                                     .members = tool_members };
+static const di_member_t server_tool_members[] = {
+    { "type", &di_shape_text, REQUIRED, NULL }, { .name = NULL },
+};
+static const di_shape_t server_tool = { .kind = DI_SHAPE_STRUCT,
+                                        .members = server_tool_members };
+
+/* The official codec looks at nothing of a tool that has a type. */
+static int
+check_tool(di_rq_t *rq, const di_json_t *v)
+{
+    bool typed = v->type == DI_JSON_OBJECT && di_json_get(v, "type") != NULL;
+
+    return di_shape_check(rq, rq->official && typed ? &server_tool : &own_tool,
+                          v);
+}
+
+static const di_shape_t tool = { .kind = DI_SHAPE_CUSTOM,
+                                 .check = check_tool };
 static const di_shape_t tool_list = { .kind = DI_SHAPE_LIST, .of = &tool };
 
 static const di_member_t any_choice_members[] = {
-    { "disable_parallel_tool_use", &di_shape_bool, STRICT, NULL },
+    { "disable_parallel_tool_use", &di_shape_bool, 0, NULL },
     { .name = NULL },
 };
 static const di_member_t named_choice_members[] = {
     { "name", &di_shape_text, REQUIRED, NULL },
-    { "disable_parallel_tool_use", &di_shape_bool, STRICT, NULL },
+    { "disable_parallel_tool_use", &di_shape_bool, 0, NULL },
     { .name = NULL },
 };
 BLOCK(any_choice, any_choice_members);
@@ -235,19 +275,22 @@ static const di_shape_t choice = { .kind = DI_SHAPE_TAGGED,
                                    .name = "MessagesToolChoice",
                                    .tag = "type", .members = choices };
 
+static const di_shape_t thinking = { .kind = DI_SHAPE_STRUCT,
+                                     .name = "MessagesThinking",
+                                     .members = di_thinking_members };
 static const di_member_t output_members[] = {
     { "effort", &di_shape_effort, 0, NULL },
     { "format", NULL, STRICT, "this server can't hold the model to a format" },
     { .name = NULL },
 };
 static const di_shape_t output_config = { .kind = DI_SHAPE_STRUCT,
-                                          .name = "OutputConfig",
+                                          .name = "MessagesOutputConfig",
                                           .members = output_members };
 static const di_member_t metadata_members[] = {
     { "user_id", &di_shape_text, 0, NULL }, { .name = NULL },
 };
 static const di_shape_t metadata = { .kind = DI_SHAPE_STRUCT,
-                                     .name = "Metadata",
+                                     .name = "MessagesMetadata",
                                      .members = metadata_members };
 
 /* Fields of sampling are the strict codec's own (params.c). */
@@ -258,7 +301,7 @@ static const di_member_t members[] = {
     { "max_tokens", &di_shape_u32, OFFICIAL, NULL },
     { "tools", &tool_list, 0, NULL },
     { "tool_choice", &choice, 0, NULL },
-    { "thinking", &di_shape_thinking, 0, NULL },
+    { "thinking", &thinking, 0, NULL },
     { "output_config", &output_config, 0, NULL },
     { "temperature", &di_shape_f32, OFFICIAL, NULL },
     { "top_p", &di_shape_f32, OFFICIAL, NULL },
@@ -336,7 +379,7 @@ read_tools(di_rq_t *rq, const di_json_t *v)
                           " defer_loading=false. All tools cannot be"
                           " deferred.");
 
-    return di_rq_check_tools(rq);
+    return DI_OK;
 }
 
 /* One of the declared tools, by its name. */
@@ -839,7 +882,7 @@ read_assistant(di_rq_t *rq, state_t *st, const di_json_t *v)
                                "the model's dialect has no spelling for tool"
                                " calls", rq->e);
 
-    return di_rq_reasoning(rq, m, "content[].thinking");
+    return DI_OK;
 }
 
 /* ----------------------------------------------------------------- system */
@@ -923,15 +966,14 @@ read_system(di_rq_t *rq, state_t *st, const di_json_t *v)
 static int
 read_text(di_rq_t *rq, const di_json_t *r, di_str_t text)
 {
-    bool      assistant = di_rq_is(r, "assistant");
-    di_msg_t *m = di_rq_add_msg(rq, assistant ? DI_ROLE_ASSISTANT
-                                              : DI_ROLE_USER);
+    di_msg_t *m = di_rq_add_msg(rq, di_rq_is(r, "assistant")
+                                ? DI_ROLE_ASSISTANT : DI_ROLE_USER);
 
     if (m == NULL)
         return DI_ENOMEM;
 
     m->content = text;
-    return assistant ? di_rq_reasoning(rq, m, "content[].thinking") : DI_OK;
+    return DI_OK;
 }
 
 static int
@@ -1029,7 +1071,8 @@ read_messages(di_rq_t *rq, const di_json_t *v)
         return unanswered(rq, &st, prefix);
     }
 
-    return rq->official || rq->req->conv.n_msgs == 0 ? DI_OK
+    rc = di_rq_reasoning(rq, "content[].thinking");
+    return rc != DI_OK || rq->official || rq->req->conv.n_msgs == 0 ? rc
            : set_prefill(rq);
 }
 
@@ -1063,14 +1106,11 @@ static int
 read_choice(di_rq_t *rq, const di_json_t *v)
 {
     const di_json_t *type = di_rq_get(v, "type");
-    di_conv_t       *conv = &rq->req->conv;
-    int              rc = DI_OK;
+    int              rc = di_rq_check_tools(rq, di_rq_is(type, "none"));
 
-    if (di_rq_is(type, "none"))
-        conv->choice = DI_CHOICE_NONE;
-    else if (di_rq_is(type, "any") && !rq->official)
-        conv->choice = DI_CHOICE_REQUIRED;
-    else if (di_rq_is(type, "tool"))
+    if (di_rq_is(type, "any") && !rq->official)
+        rq->req->conv.choice = DI_CHOICE_REQUIRED;
+    else if (rc == DI_OK && di_rq_is(type, "tool"))
         rc = di_rq_choose_tool(rq, di_rq_text(v, "name"));
 
     if (di_rq_true(v, "disable_parallel_tool_use"))

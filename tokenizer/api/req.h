@@ -143,8 +143,7 @@ int di_rq_file_data(di_rq_t *rq, const char *at, di_str_t url,
 
 /* ------------------------------------------------------------------ parts */
 
-/* Take up a tool whose name stands at `path`: check name and schema, keep
- * it.  parameters NULL: none were given. */
+/* Take up a tool that stands at `path`.  parameters NULL: none were given. */
 int di_rq_add_tool(di_rq_t *rq, const di_tool_t *tool, const char *path,
                    const di_json_t *parameters);
 /* Description and parameters of the custom tool apply_patch. */
@@ -153,8 +152,9 @@ int di_rq_apply_patch(di_rq_t *rq, di_tool_t *tool);
  * of a call of one. */
 extern const di_json_t di_rq_text_parameters;
 int di_rq_input_arguments(di_rq_t *rq, di_str_t input, di_str_t *arguments);
-/* After all tools: they are strict together or not at all. */
-int di_rq_check_tools(di_rq_t *rq);
+/* Once all tools and messages are known, before the choice is read: names
+ * and schemas; then the conversation has the tools.  none: none is offered. */
+int di_rq_check_tools(di_rq_t *rq, bool none);
 int di_rq_check_tool_name(di_rq_t *rq, di_str_t name, const char *path);
 
 /* Is `schema` a JSON Schema?  On failure *why is the reason. */
@@ -174,9 +174,10 @@ int di_rq_choose_tool(di_rq_t *rq, di_str_t name);
 /* After tools and choice: what conversation and parser get of them. */
 int di_rq_finish_choice(di_rq_t *rq);
 
-/* In thinking mode an assistant's reasoning must be there; `field` names it
- * in the error. */
-int di_rq_reasoning(di_rq_t *rq, di_msg_t *m, const char *field);
+/* After all messages: reasoning is dropped outside thinking mode, and in it
+ * never absent.  With that option, calls since the user's last message must
+ * have theirs; `field` names it in the error. */
+int di_rq_reasoning(di_rq_t *rq, const char *field);
 
 /* Some content has "json" in some letter case. */
 bool di_rq_has_word_json(const di_rq_t *rq);

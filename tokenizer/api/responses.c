@@ -61,7 +61,7 @@ static const di_member_t parts[] = {
     { .name = NULL },
 };
 static const di_shape_t part = { .kind = DI_SHAPE_TAGGED,
-                                 .name = "ContentBlock", .tag = "type",
+                                 .name = "ResponsesContentBlock", .tag = "type",
                                  .members = parts };
 static const di_member_t output_parts[] = {
     { "input_text", &text_part, 0, NULL },
@@ -71,7 +71,7 @@ static const di_member_t output_parts[] = {
     { .name = NULL },
 };
 static const di_shape_t output_part = { .kind = DI_SHAPE_TAGGED,
-                                        .name = "OutputPart", .tag = "type",
+                                        .name = "ResponsesToolCallOutputItem", .tag = "type",
                                         .members = output_parts };
 static const di_shape_t content = {
     .kind = DI_SHAPE_TEXT_OR_LIST, .of = &part,
@@ -103,9 +103,9 @@ static const di_member_t message_members[] = {
     { .name = NULL },
 };
 static const di_member_t call_members[] = {
+    { "arguments", &di_shape_text, REQUIRED, NULL },
     { "call_id", &di_shape_text, REQUIRED, NULL },
     { "name", &di_shape_text, REQUIRED, NULL },
-    { "arguments", &di_shape_text, REQUIRED, NULL },
     { "namespace", &di_shape_text, 0, NULL },
     ITEM,
     { .name = NULL },
@@ -113,6 +113,12 @@ static const di_member_t call_members[] = {
 static const di_member_t output_members[] = {
     { "call_id", &di_shape_text, REQUIRED, NULL },
     { "output", &output, REQUIRED, NULL },
+    ITEM,
+    { .name = NULL },
+};
+static const di_member_t custom_output_members[] = {
+    { "call_id", &di_shape_text, REQUIRED, NULL },
+    { "output", &output, 0, NULL },
     ITEM,
     { .name = NULL },
 };
@@ -124,17 +130,17 @@ static const di_member_t custom_call_members[] = {
     { .name = NULL },
 };
 static const di_member_t thought_members[] = {
-    { "type", &di_shape_text, REQUIRED, NULL },
-    { "text", &di_shape_text, 0, NULL },
+    { "text", &di_shape_text, REQUIRED, NULL },
+    { "type", NULL, STRICT, NULL },
     { .name = NULL },
 };
-STRUCT(thought, thought_members);
+static const di_shape_t thought = { .kind = DI_SHAPE_STRUCT,
+                                    .name = "ResponsesReasoningContent",
+                                    .members = thought_members };
 static const di_shape_t thoughts = { .kind = DI_SHAPE_LIST, .of = &thought };
-static const di_shape_t any = { .kind = DI_SHAPE_ANY };
-static const di_shape_t any_list = { .kind = DI_SHAPE_LIST, .of = &any };
 static const di_member_t reasoning_members[] = {
     { "content", &thoughts, 0, NULL },
-    { "summary", &any_list, 0, NULL },
+    { "summary", NULL, 0, NULL },
     { "encrypted_content", &di_shape_text, 0, NULL },
     ITEM,
     { .name = NULL },
@@ -167,6 +173,7 @@ STRUCT(message, message_members);
 STRUCT(call, call_members);
 STRUCT(call_output, output_members);
 STRUCT(custom_call, custom_call_members);
+STRUCT(custom_output, custom_output_members);
 STRUCT(reasoning_item, reasoning_members);
 STRUCT(search_call, search_members);
 STRUCT(search_output, found_members);
@@ -175,7 +182,7 @@ static const di_member_t items[] = {
     { "function_call", &call, 0, NULL },
     { "function_call_output", &call_output, 0, NULL },
     { "custom_tool_call", &custom_call, 0, NULL },
-    { "custom_tool_call_output", &call_output, 0, NULL },
+    { "custom_tool_call_output", &custom_output, 0, NULL },
     { "reasoning", &reasoning_item, 0, NULL },
     { "tool_search_call", &search_call, 0, NULL },
     { "tool_search_output", &search_output, 0, NULL },
@@ -209,10 +216,22 @@ static const di_member_t custom_members[] = {
     { "type", NULL, STRICT, NULL },
     { .name = NULL },
 };
+STRUCT(function_tool, function_members);
+STRUCT(custom_tool, custom_members);
+static const di_member_t inner_kinds[] = {
+    { "function", &function_tool, 0, NULL },
+    { "custom", &custom_tool, 0, NULL },
+    { .name = NULL },
+};
+static const di_shape_t inner_tool = { .kind = DI_SHAPE_TAGGED,
+                                       .name = "ResponsesNamespaceTool",
+                                       .tag = "type", .members = inner_kinds };
+static const di_shape_t inner_list = { .kind = DI_SHAPE_LIST,
+                                       .of = &inner_tool };
 static const di_member_t space_members[] = {
     { "name", &di_shape_text, REQUIRED, NULL },
     { "description", &di_shape_text, 0, NULL },
-    { "tools", &tool_list, REQUIRED, NULL },
+    { "tools", &inner_list, REQUIRED, NULL },
     { "type", NULL, STRICT, NULL },
     { .name = NULL },
 };
@@ -223,8 +242,6 @@ static const di_member_t search_tool_members[] = {
     { "type", NULL, STRICT, NULL },
     { .name = NULL },
 };
-STRUCT(function_tool, function_members);
-STRUCT(custom_tool, custom_members);
 STRUCT(space_tool, space_members);
 STRUCT(search_tool, search_tool_members);
 
@@ -236,7 +253,7 @@ static const di_member_t tool_kinds[] = {
     { .name = NULL },
 };
 static const di_shape_t tagged_tool = { .kind = DI_SHAPE_TAGGED,
-                                        .name = "Tool", .tag = "type",
+                                        .name = "ResponsesTool", .tag = "type",
                                         .members = tool_kinds };
 static const di_shape_t choice = { .kind = DI_SHAPE_CUSTOM,
                                    .check = check_choice };
@@ -250,11 +267,11 @@ static const di_shape_t summary = { .kind = DI_SHAPE_ENUM,
 static const di_member_t effort_members[] = {
     { "effort", &di_shape_effort, 0, NULL },
     { "summary", &summary, 0, NULL },
-    { "generate_summary", &summary, STRICT, NULL },
+    { "generate_summary", &summary, 0, NULL },
     { .name = NULL },
 };
 static const di_shape_t reasoning = { .kind = DI_SHAPE_STRUCT,
-                                      .name = "Reasoning",
+                                      .name = "ResponsesReasoningConfig",
                                       .members = effort_members };
 
 static const di_member_t schema_members[] = {
@@ -272,7 +289,7 @@ static const di_member_t formats[] = {
     { .name = NULL },
 };
 static const di_shape_t format = { .kind = DI_SHAPE_TAGGED,
-                                   .name = "TextFormat", .tag = "type",
+                                   .name = "ResponsesTextFormat", .tag = "type",
                                    .members = formats };
 static const di_member_t verbosities[] = {
     { .name = "low" }, { .name = "medium" }, { .name = "high" },
@@ -281,12 +298,12 @@ static const di_member_t verbosities[] = {
 static const di_shape_t verbosity = { .kind = DI_SHAPE_ENUM,
                                       .members = verbosities };
 static const di_member_t text_config_members[] = {
-    { "format", &format, 0, NULL },
+    { "format", &format, DI_MEMBER_NOT_NULL, NULL },
     { "verbosity", &verbosity, 0, NULL },
     { .name = NULL },
 };
 static const di_shape_t text_config = { .kind = DI_SHAPE_STRUCT,
-                                        .name = "Text",
+                                        .name = "ResponsesTextConfig",
                                         .members = text_config_members };
 
 /* Fields of sampling are the strict codec's own (params.c). */
@@ -340,20 +357,21 @@ check_tool(di_rq_t *rq, const di_json_t *v)
 static int
 check_item(di_rq_t *rq, const di_json_t *v)
 {
-    const di_json_t *type = di_rq_get(v, "type");
-    const di_json_t *r = v->type == DI_JSON_OBJECT ? di_json_get(v, "role")
-                                                   : NULL;
+    bool             object = v->type == DI_JSON_OBJECT;
+    const di_json_t *type = object ? di_json_get(v, "type") : NULL;
+    const di_json_t *r = object ? di_json_get(v, "role") : NULL;
 
-    if (r != NULL)
+    if (di_rq_is(type, "message") || (type == NULL && r != NULL))
         return di_shape_check(rq, &message, v);
 
     if (!rq->official)
         return di_shape_check(rq, &tagged_item, v);
 
-    if (type == NULL || type->type != DI_JSON_STRING)
+    if (type == NULL)
         return di_shape_fail(rq, "invalid input item");
 
-    return is_one_of(type, items) ? di_shape_check(rq, &tagged_item, v)
+    return type->type != DI_JSON_STRING || is_one_of(type, items)
+           ? di_shape_check(rq, &tagged_item, v)
                                   : DI_OK;
 }
 
@@ -395,6 +413,9 @@ check_choice(di_rq_t *rq, const di_json_t *v)
 
     if (rq->official && is_web_search(type))
         return DI_OK;
+
+    if (rq->official && type != NULL && type->type != DI_JSON_STRING)
+        return di_shape_wrong(rq, type, "variant identifier", "a string");
 
     return rq->official
            ? di_shape_fail(rq, "expected one of `none`, `auto`, `required` or"
@@ -553,12 +574,14 @@ read_search(di_rq_t *rq, const di_json_t *v, size_t i, const place_t *at)
     };
 
     di_rq_path(rq, "%s[%zu]", at->path, i);
-    if (di_rq_is(di_rq_get(v, "execution"), "client"))
+    if (rq->v41 && di_rq_is(di_rq_get(v, "execution"), "client"))
         return di_rq_add_tool(rq, &t, rq->path, di_rq_get(v, "parameters"));
 
     return rq->official ? DI_OK
-           : di_field_refuse(rq->path, "this server has no tools to search;"
-                             " set execution to 'client'", rq->e);
+           : di_field_refuse(rq->path, rq->v41
+                             ? "this server has no tools to search; set"
+                               " execution to 'client'"
+                             : "the model can't search for tools", rq->e);
 }
 
 static int
@@ -760,9 +783,7 @@ end_turn(di_rq_t *rq, turn_t *t)
     m->calls = t->calls;
     m->n_calls = t->n_calls;
 
-    rc = di_rq_reasoning(rq, m, "reasoning_text");
-    if (rc == DI_OK)
-        rc = give_answers(rq, t);
+    rc = give_answers(rq, t);
 
     *t = (turn_t) { .ids = t->ids, .n_before = t->n_before + t->n_calls };
     return rc;
@@ -909,11 +930,11 @@ find_answer(di_rq_t *rq, const di_json_t *v, size_t i, turn_t *t,
 static int
 add_output(di_rq_t *rq, const di_json_t *v, size_t i, turn_t *t)
 {
-    answer_t *a;
-    int       rc = find_answer(rq, v, i, t, &a);
+    const di_json_t *c = di_rq_get(v, "output");
+    answer_t        *a;
+    int              rc = find_answer(rq, v, i, t, &a);
 
-    return rc == DI_OK ? add_content(rq, di_json_get(v, "output"), i,
-                                     &a->content) : rc;
+    return rc == DI_OK && c != NULL ? add_content(rq, c, i, &a->content) : rc;
 }
 
 /* ,"NAME":VALUE, null if there is none. */
@@ -967,6 +988,20 @@ write_found(di_sbuf_t *b, const di_json_t *tools, const di_json_t *space)
     }
 }
 
+static bool
+all_known(const di_json_t *tools)
+{
+    const di_json_t *m;
+
+    for (m = tools->v.list.first; m != NULL; m = m->next) {
+        if (!is_one_of(di_rq_get(m, "type"), tool_kinds)
+            && !is_web_search(di_rq_get(m, "type")))
+            return false;
+    }
+
+    return true;
+}
+
 static int
 add_found(di_rq_t *rq, const di_json_t *v, size_t i, turn_t *t)
 {
@@ -982,6 +1017,11 @@ add_found(di_rq_t *rq, const di_json_t *v, size_t i, turn_t *t)
         return rc;
 
     (void) snprintf(at.path, sizeof(at.path), "input[%zu].tools", i);
+    if (rq->official && !all_known(tools))
+        return di_rq_fail(rq, NULL, "input[%zu]: the enum variant"
+                          " ResponsesTool::Unsupported cannot be serialized",
+                          i);
+
     rc = read_tools(rq, tools, &at);
     if (rc != DI_OK)
         return rc;
@@ -1015,10 +1055,7 @@ add_reasoning(di_rq_t *rq, const di_json_t *v, turn_t *t)
 
     for (p = c == NULL ? NULL : c->v.list.first; p != NULL && rc == DI_OK;
          p = p->next)
-    {
-        if (di_rq_is(di_json_get(p, "type"), "reasoning_text"))
-            rc = di_content_add(rq, &t->reasoning, di_rq_text(p, "text"));
-    }
+        rc = di_content_add(rq, &t->reasoning, di_rq_text(p, "text"));
 
     return rc;
 }
@@ -1064,7 +1101,7 @@ add_item(di_rq_t *rq, const di_json_t *v, size_t i, turn_t *t)
 {
     const di_json_t *type = di_rq_get(v, "type");
 
-    if (di_json_get(v, "role") != NULL)
+    if (type == NULL || di_rq_is(type, "message"))
         return add_message(rq, v, i, t);
 
     if (di_rq_is(type, "reasoning"))
@@ -1141,7 +1178,8 @@ read_input(di_rq_t *rq, const di_json_t *root)
     di_msg_t        *m;
     int              rc;
 
-    if (input == NULL && instructions.data == NULL
+    if (input == NULL && (instructions.data == NULL
+                          || (rq->official && instructions.len == 0))
         && rq->opt.history.data == NULL)
         return di_rq_fail(rq, "input", "Either input or instructions must be"
                           " provided");
@@ -1168,15 +1206,14 @@ read_input(di_rq_t *rq, const di_json_t *root)
     if (rc == DI_OK)
         rc = end_turn(rq, &t);
 
-    if (rc != DI_OK || input == NULL || input->type != DI_JSON_STRING)
-        return rc;
+    if (rc == DI_OK && input != NULL && input->type == DI_JSON_STRING) {
+        m = di_rq_add_msg(rq, DI_ROLE_USER);
+        if (m == NULL)
+            return DI_ENOMEM;
+        m->content = input->v.str;
+    }
 
-    m = di_rq_add_msg(rq, DI_ROLE_USER);
-    if (m == NULL)
-        return DI_ENOMEM;
-
-    m->content = input->v.str;
-    return DI_OK;
+    return rc == DI_OK ? di_rq_reasoning(rq, "reasoning_text") : rc;
 }
 
 /* ------------------------------------------------------- choice and format */
@@ -1185,13 +1222,13 @@ static int
 read_choice(di_rq_t *rq, const di_json_t *v)
 {
     const di_json_t *type = di_rq_get(v, "type");
-    di_conv_t       *conv = &rq->req->conv;
-    int              rc = DI_OK;
+    int              rc = di_rq_check_tools(rq, di_rq_is(v, "none"));
 
-    if (di_rq_is(v, "none"))
-        conv->choice = DI_CHOICE_NONE;
-    else if (di_rq_is(v, "required"))
-        conv->choice = DI_CHOICE_REQUIRED;
+    if (rc != DI_OK)
+        return rc;
+
+    if (di_rq_is(v, "required"))
+        rq->req->conv.choice = DI_CHOICE_REQUIRED;
     else if (is_web_search(type) && rq->opt.reject_web_search)
         rc = di_rq_fail(rq, "tool_choice", "Server tools are not supported");
     else if (type != NULL && !is_web_search(type))
@@ -1244,13 +1281,7 @@ convert(di_rq_t *rq, const di_json_t *root)
     if (rc == DI_OK)
         rc = read_tools(rq, di_rq_get(root, "tools"), &at);
     if (rc == DI_OK)
-        rc = di_rq_check_tools(rq);
-    if (rc == DI_OK)
         rc = read_input(rq, root);
-
-    /* Once more: the input may have brought some. */
-    if (rc == DI_OK)
-        rc = di_rq_check_tools(rq);
     if (rc == DI_OK)
         rc = read_choice(rq, di_rq_get(root, "tool_choice"));
     if (rc == DI_OK)

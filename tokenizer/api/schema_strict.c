@@ -7,7 +7,7 @@
  * it is there, since that text is what prompt and constraint are made of.
  */
 
-#include "req.h"
+#include "shape.h"
 
 #include <string.h>
 
@@ -92,10 +92,171 @@ keep_all(strict_t *s, const di_json_t *from, const char *const *names,
     return rc;
 }
 
+/* ---------------------------------------------------------------- reading */
+
+static int read_schema(strict_t *s, const di_json_t *v);
+
 static int
 unreadable(strict_t *s, const char *why)
 {
     return di_rq_fail(s->rq, s->rq->path, "%s%s", s->prefix, why);
+}
+
+/* The shape of a keyword's value, with the reader's prefix before what is
+ * wrong with it. */
+static int
+read_shape(strict_t *s, const di_json_t *v, const char *name,
+           const di_shape_t *shape)
+{
+    static const char  prefix[] = "invalid request body: ";
+    const di_json_t   *k = strcmp(name, "type") == 0 ? di_json_get(v, name)
+                                                     : di_rq_get(v, name);
+    bool               official = s->rq->official;
+    char               why[sizeof(s->rq->e->message)];
+    int                rc;
+
+    if (k == NULL)
+        return DI_OK;
+
+    s->rq->official = true;          /* its words are the reader's          */
+    rc = di_shape_check(s->rq, shape, k);
+    s->rq->official = official;
+
+    if (rc != DI_EINVAL)
+        return rc;
+
+    (void) snprintf(why, sizeof(why), "%s",
+                    s->rq->e->message + sizeof(prefix) - 1);
+    return unreadable(s, why);
+}
+
+static int
+read_numbers(strict_t *s, const di_json_t *v)
+{
+    static const char *const names[] = {
+        "const", "default", "minimum", "maximum", "exclusiveMinimum",
+        "exclusiveMaximum", "multipleOf",
+    };
+    static const di_shape_t i64 = { .kind = DI_SHAPE_I64 };
+    static const di_shape_t f64 = { .kind = DI_SHAPE_F32, .name = "f64" };
+    bool                    whole = di_rq_is(di_rq_get(v, "type"), "integer");
+    size_t                  i;
+    int                     rc = DI_OK;
+
+    for (i = 0; i < sizeof(names) / sizeof(names[0]) && rc == DI_OK; i++)
+        rc = read_shape(s, v, names[i], whole ? &i64 : &f64);
+
+    return rc;
+}
+
+static int
+read_string(strict_t *s, const di_json_t *v)
+{
+    static const di_member_t formats[] = {
+        { .name = "email" }, { .name = "hostname" }, { .name = "ipv4" },
+        { .name = "ipv6" }, { .name = "uuid" }, { .name = NULL },
+    };
+    static const di_shape_t format = { .kind = DI_SHAPE_ENUM,
+                                       .members = formats };
+    int                     rc;
+
+    rc = read_shape(s, v, "pattern", &di_shape_text);
+    if (rc == DI_OK)
+        rc = read_shape(s, v, "format", &format);
+
+    return rc == DI_OK ? read_shape(s, v, "enum", &di_shape_texts) : rc;
+}
+
+/* Every schema of a list or map. */
+static int
+read_all(strict_t *s, const di_json_t *v)
+{
+    const di_json_t *m;
+    int              rc = DI_OK;
+
+    for (m = v == NULL ? NULL : v->v.list.first; m != NULL && rc == DI_OK;
+         m = m->next)
+        rc = read_schema(s, m);
+
+    return rc;
+}
+
+static int
+read_object(strict_t *s, const di_json_t *v)
+{
+    int rc = read_shape(s, v, "properties", &di_shape_map);
+
+    if (rc == DI_OK)
+        rc = read_all(s, di_rq_get(v, "properties"));
+    if (rc == DI_OK)
+        rc = read_shape(s, v, "additionalProperties", &di_shape_bool);
+
+    return rc == DI_OK ? read_shape(s, v, "required", &di_shape_texts) : rc;
+}
+
+static int
+read_typed(strict_t *s, const di_json_t *v, const di_json_t *type)
+{
+    static const di_member_t types[] = {
+        { .name = "object" }, { .name = "string" }, { .name = "number" },
+        { .name = "integer" }, { .name = "boolean" }, { .name = "array" },
+        { .name = "null" }, { .name = NULL },
+    };
+    static const di_shape_t shape = { .kind = DI_SHAPE_ENUM,
+                                      .members = types };
+    static const di_shape_t identifier = { .kind = DI_SHAPE_TEXT,
+                                           .name = "variant identifier" };
+    int                     rc;
+
+    if (type->type == DI_JSON_ARRAY)
+        return DI_OK;
+
+    if (type->type != DI_JSON_STRING)
+        return read_shape(s, v, "type", &identifier);
+
+    rc = read_shape(s, v, "type", &shape);
+    if (rc == DI_OK)
+        rc = read_shape(s, v, "description", &di_shape_text);
+    if (rc != DI_OK)
+        return rc;
+
+    if (di_rq_is(type, "object"))
+        return read_object(s, v);
+
+    if (di_rq_is(type, "string"))
+        return read_string(s, v);
+
+    if (di_rq_is(type, "number") || di_rq_is(type, "integer"))
+        return read_numbers(s, v);
+
+    if (!di_rq_is(type, "array"))
+        return DI_OK;
+
+    return di_rq_get(v, "items") == NULL
+           ? unreadable(s, "missing field `items`")
+           : read_schema(s, di_rq_get(v, "items"));
+}
+
+/* All of it must be readable before anything of it is judged. */
+static int
+read_schema(strict_t *s, const di_json_t *v)
+{
+    const di_json_t *type = v->type == DI_JSON_OBJECT ? di_json_get(v, "type")
+                                                      : NULL;
+    const di_json_t *any_of = di_rq_get(v, "anyOf");
+
+    if (type != NULL)
+        return read_typed(s, v, type);
+
+    if (any_of != NULL && any_of->type != DI_JSON_ARRAY)
+        return unreadable(s, "field `anyOf`: expected a sequence");
+
+    if (any_of != NULL)
+        return read_all(s, any_of);
+
+    return di_rq_get(v, "$ref") != NULL ? DI_OK
+           : unreadable(s, "one of `type`, `anyOf`, `$ref` field is"
+                        " required");
 }
 
 /* ---------------------------------------------------------------- objects */
@@ -112,14 +273,12 @@ check_required(strict_t *s, const di_json_t *v, const di_json_t *properties)
     if (required == NULL)
         return DI_OK;
 
-    if (required->type != DI_JSON_ARRAY)
-        return unreadable(s, "invalid type of required");
-
     for (m = required->v.list.first; m != NULL; m = m->next) {
-        if (m->type != DI_JSON_STRING)
-            return unreadable(s, "invalid type of required");
         if (di_names_put(s->rq, &names, m->v.str, 0, &at, &known) != DI_OK)
             return DI_ENOMEM;
+        if (known)
+            return di_rq_fail(s->rq, s->rq->path, "Duplicate required property"
+                              " '%.*s'", (int) m->v.str.len, m->v.str.data);
     }
 
     same = names.n == n;
@@ -170,10 +329,7 @@ rewrite_object(strict_t *s, const di_json_t *v, bool top, di_json_t *to)
     if (written == NULL || required == NULL)
         return di_rq_no_memory(s->rq);
 
-    if (properties != NULL && properties->type != DI_JSON_OBJECT)
-        return unreadable(s, "invalid type of properties");
-
-    if (more != NULL && more->type != DI_JSON_FALSE)
+    if (more != NULL && more->type == DI_JSON_TRUE)
         return di_rq_fail(s->rq, s->rq->path, "additionalProperties should not"
                           " be true");
 
@@ -199,45 +355,15 @@ rewrite_object(strict_t *s, const di_json_t *v, bool top, di_json_t *to)
 /* ------------------------------------------------------------ other kinds */
 
 static int
-rewrite_string(strict_t *s, const di_json_t *v, di_json_t *to)
-{
-    static const char *const names[] = { "description", "pattern", "format",
-                                         "enum", NULL };
-    static const char *const formats[] = { "email", "hostname", "ipv4",
-                                           "ipv6", "uuid" };
-    const di_json_t *format = di_rq_get(v, "format");
-    size_t           i;
-    bool             known = format == NULL;
-
-    for (i = 0; i < sizeof(formats) / sizeof(formats[0]); i++)
-        known |= di_rq_is(format, formats[i]);
-
-    if (known)
-        return keep_all(s, v, names, to);
-
-    if (format->type != DI_JSON_STRING)
-        return unreadable(s, "invalid type of format");
-
-    return di_rq_fail(s->rq, s->rq->path, "%sunknown variant `%.*s`, expected"
-                      " one of `email`, `hostname`, `ipv4`, `ipv6`, `uuid`",
-                      s->prefix, (int) format->v.str.len, format->v.str.data);
-}
-
-static int
 rewrite_items(strict_t *s, const di_json_t *v, di_json_t *to)
 {
-    const di_json_t *items = di_rq_get(v, "items");
-    di_json_t       *written;
-    int              rc;
+    di_json_t *written;
+    int        rc = rewrite(s, di_rq_get(v, "items"), false, &written);
 
-    if (items == NULL)
-        return unreadable(s, "missing field `items`");
-
-    rc = keep(s, v, "description", to);
     if (rc == DI_OK)
-        rc = rewrite(s, items, false, &written);
+        rc = append_named(s, to, "items", written);
 
-    return rc == DI_OK ? append_named(s, to, "items", written) : rc;
+    return rc == DI_OK ? keep(s, v, "description", to) : rc;
 }
 
 static int
@@ -250,9 +376,6 @@ rewrite_any_of(strict_t *s, const di_json_t *any_of, di_json_t *to)
 
     if (list == NULL)
         return di_rq_no_memory(s->rq);
-
-    if (any_of->type != DI_JSON_ARRAY)
-        return unreadable(s, "invalid type of anyOf");
 
     for (m = any_of->v.list.first; m != NULL; m = m->next) {
         rc = rewrite(s, m, false, &written);
@@ -272,6 +395,8 @@ rewrite_typed(strict_t *s, const di_json_t *v, const di_json_t *type, bool top,
         "description", "const", "default", "minimum", "maximum",
         "exclusiveMinimum", "exclusiveMaximum", "multipleOf", NULL,
     };
+    static const char *const strings[] = { "description", "pattern", "format",
+                                           "enum", NULL };
     int rc = keep(s, v, "type", to);
 
     if (rc != DI_OK)
@@ -284,19 +409,12 @@ rewrite_typed(strict_t *s, const di_json_t *v, const di_json_t *type, bool top,
         return rewrite_items(s, v, to);
 
     if (di_rq_is(type, "string"))
-        return rewrite_string(s, v, to);
+        return keep_all(s, v, strings, to);
 
     if (di_rq_is(type, "number") || di_rq_is(type, "integer"))
         return keep_all(s, v, numbers, to);
 
-    if (di_rq_is(type, "boolean") || di_rq_is(type, "null"))
-        return keep(s, v, "description", to);
-
-    if (type->type != DI_JSON_STRING)
-        return unreadable(s, "invalid type of type");
-
-    return di_rq_fail(s->rq, s->rq->path, "%sunknown variant `%.*s`",
-                      s->prefix, (int) type->v.str.len, type->v.str.data);
+    return di_rq_is(type, "boolean") ? keep(s, v, "description", to) : DI_OK;
 }
 
 static int
@@ -304,7 +422,6 @@ rewrite(strict_t *s, const di_json_t *v, bool top, di_json_t **out)
 {
     const di_json_t *type = di_rq_get(v, "type");
     const di_json_t *any_of = di_rq_get(v, "anyOf");
-    const di_json_t *ref = di_rq_get(v, "$ref");
     di_json_t       *to = new_value(s, DI_JSON_OBJECT);
     int              rc;
 
@@ -312,10 +429,6 @@ rewrite(strict_t *s, const di_json_t *v, bool top, di_json_t **out)
         return di_rq_no_memory(s->rq);
 
     *out = to;
-
-    if (type == NULL && any_of == NULL && ref == NULL)
-        return unreadable(s, "one of `type`, `anyOf`, `$ref` field is"
-                          " required");
 
     if (top && !di_rq_is(type, "object"))
         return di_rq_fail(s->rq, s->rq->path, "%s", s->top);
@@ -346,5 +459,8 @@ di_schema_strict(di_rq_t *rq, const di_json_t *schema, bool response,
         response,
     };
 
-    return rewrite(&s, schema == NULL ? &none : schema, true, out);
+    const di_json_t *v = schema == NULL ? &none : schema;
+    int              rc = read_schema(&s, v);
+
+    return rc == DI_OK ? rewrite(&s, v, true, out) : rc;
 }

@@ -34,15 +34,12 @@ static const di_member_t thinking_types[] = {
 };
 static const di_shape_t thinking_type = { .kind = DI_SHAPE_ENUM,
                                           .members = thinking_types };
-static const di_member_t thinking_members[] = {
+const di_member_t di_thinking_members[] = {
     { "type", &thinking_type, DI_MEMBER_REQUIRED, NULL },
     { "budget_tokens", &di_shape_u64, 0, NULL },
     { "display", NULL, DI_MEMBER_STRICT, NULL },
     { .name = NULL },
 };
-const di_shape_t di_shape_thinking = { .kind = DI_SHAPE_STRUCT,
-                                       .name = "Thinking",
-                                       .members = thinking_members };
 
 /* ----------------------------------------------------------------- errors */
 
@@ -261,10 +258,31 @@ check_integer(di_rq_t *rq, const di_json_t *v, uint64_t max, const char *name)
     return DI_OK;
 }
 
+/* serde reads {"name": null} as the variant's name. */
+static int
+enum_from_map(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
+{
+    const di_json_t *only = v->v.list.first;
+    di_json_t        name = { .type = DI_JSON_STRING };
+    int              rc;
+
+    if (v->v.list.n != 1)
+        return di_shape_fail(rq, "invalid value: map, expected map with a"
+                             " single key");
+
+    name.v.str = only->key;
+    rc = di_shape_check(rq, shape, &name);
+    return rc == DI_OK && only->type != DI_JSON_NULL
+           ? di_shape_wrong(rq, only, "unit", "null") : rc;
+}
+
 static int
 check_enum(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
 {
     const di_member_t *m;
+
+    if (v->type == DI_JSON_OBJECT && rq->official)
+        return enum_from_map(rq, shape, v);
 
     if (v->type != DI_JSON_STRING)
         return di_shape_wrong(rq, v, "string or map", "a string");
@@ -307,7 +325,8 @@ check_member(di_rq_t *rq, const di_member_t *member, const di_json_t *v)
     int    rc;
 
     if (v->type == DI_JSON_NULL
-        && !(rq->official && (member->flags & DI_MEMBER_REQUIRED)))
+        && !(rq->official && (member->flags & (DI_MEMBER_REQUIRED
+                                               | DI_MEMBER_NOT_NULL))))
         return DI_OK;
 
     n = enter(rq, rq->path[0] == '\0' ? "%s" : ".%s", member->name, 0);
@@ -403,7 +422,8 @@ check_struct(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
 
     if (v->type == DI_JSON_ARRAY && rq->official)
         return di_shape_fail(rq, "invalid length %zu, expected struct %s with"
-                             " %zu elements", v->v.list.n, shape->name, n);
+                             " %zu element%s", v->v.list.n, shape->name, n,
+                             n == 1 ? "" : "s");
 
     (void) snprintf(expected, sizeof(expected), "struct %s", shape->name);
     return di_shape_wrong(rq, v, expected, "an object");
@@ -419,10 +439,13 @@ check_tagged(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
 
     (void) snprintf(expected, sizeof(expected), "internally tagged enum %s",
                     shape->name);
-    if (v->type != DI_JSON_OBJECT)
+    if (v->type != DI_JSON_OBJECT
+        && !(v->type == DI_JSON_ARRAY && rq->official))
         return di_shape_wrong(rq, v, expected, "an object");
 
-    tag = di_json_get(v, shape->tag);
+    /* serde takes a list for an object: the tag comes first in it. */
+    tag = v->type == DI_JSON_ARRAY ? v->v.list.first
+                                   : di_json_get(v, shape->tag);
     if (tag == NULL && rq->official)
         return di_shape_fail(rq, "missing field `%s`", shape->tag);
 
@@ -440,6 +463,11 @@ check_tagged(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
 
     leave(rq, n);
 
+    if (v->type == DI_JSON_ARRAY)
+        return di_shape_fail(rq, "invalid length %zu, expected struct variant"
+                             " %s::%s", v->v.list.n, shape->name,
+                             variant->name);
+
     if (variant->refuse != NULL)
         return di_field_invalid(rq->e, rq->path, "unsupported_content",
                                 "'%s' of type '%s' is not supported: %s.",
@@ -453,9 +481,64 @@ check_tagged(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
            : di_shape_check(rq, variant->shape, v);
 }
 
+/* The errors of fields name them. */
+static int
+check_loose(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
+{
+    static const char prefix[] = "invalid request body: ";
+    const di_member_t *member;
+    const di_json_t   *m;
+    char               text[sizeof(rq->e->message)];
+    int                rc;
+
+    for (m = v->v.list.first; m != NULL; m = m->next) {
+        member = find_member(rq, shape->members, &m->key);
+        rc = member == NULL ? DI_OK : check_member(rq, member, m);
+        if (rc != DI_EINVAL)
+            continue;
+
+        (void) snprintf(text, sizeof(text), "%s",
+                        rq->e->message + sizeof(prefix) - 1);
+        return di_shape_fail(rq, "field `%s`: %s", member->name, text);
+    }
+
+    return check_missing(rq, shape->members, v);
+}
+
+/* The tag comes first wherever it stands. */
+static int
+check_pair(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
+{
+    const di_json_t *tag;
+    char             expected[80];
+    size_t           n;
+    int              rc;
+
+    (void) snprintf(expected, sizeof(expected), "adjacently tagged enum %s",
+                    shape->name);
+    if (v->type != DI_JSON_OBJECT)
+        return di_shape_wrong(rq, v, expected, "an object");
+
+    tag = di_json_get(v, shape->tag);
+    if (tag != NULL && rq->official) {
+        n = strlen(rq->path);
+        rc = di_shape_check(rq, shape->of, tag);
+        if (rc != DI_OK)
+            return rc;
+        leave(rq, n);
+    }
+
+    if (tag == NULL && rq->official)
+        return di_shape_fail(rq, "missing field `%s`", shape->tag);
+
+    return check_members(rq, shape->members, v, NULL);
+}
+
 int
 di_shape_check(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
 {
+    static const di_json_t nothing = { .type = DI_JSON_OBJECT };
+
     switch (shape->kind) {
 
     case DI_SHAPE_ANY:
@@ -463,7 +546,8 @@ di_shape_check(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
 
     case DI_SHAPE_TEXT:
         return v->type == DI_JSON_STRING ? DI_OK
-               : di_shape_wrong(rq, v, "a string", "a string");
+               : di_shape_wrong(rq, v, shape->name != NULL ? shape->name
+                                : "a string", "a string");
 
     case DI_SHAPE_BOOL:
         return v->type == DI_JSON_TRUE || v->type == DI_JSON_FALSE ? DI_OK
@@ -481,7 +565,12 @@ di_shape_check(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
     case DI_SHAPE_F32:
         return v->type == DI_JSON_INT || v->type == DI_JSON_UINT
                || v->type == DI_JSON_REAL ? DI_OK
-               : di_shape_wrong(rq, v, "f32", "a number");
+               : di_shape_wrong(rq, v, shape->name != NULL ? shape->name
+                                : "f32", "a number");
+
+    case DI_SHAPE_I64:
+        return v->type == DI_JSON_INT ? DI_OK
+               : di_shape_wrong(rq, v, "i64", "an integer");
 
     case DI_SHAPE_LIST:
         return v->type == DI_JSON_ARRAY ? check_list(rq, shape->of, v)
@@ -493,6 +582,15 @@ di_shape_check(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
 
     case DI_SHAPE_STRUCT:
         return check_struct(rq, shape, v);
+
+    case DI_SHAPE_PAIR:
+        return check_pair(rq, shape, v);
+
+    case DI_SHAPE_LOOSE:
+        return rq->official
+               ? check_loose(rq, shape, v->type == DI_JSON_OBJECT ? v
+                                                                  : &nothing)
+               : check_struct(rq, shape, v);
 
     case DI_SHAPE_ENUM:
         return check_enum(rq, shape, v);

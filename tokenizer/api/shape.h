@@ -15,12 +15,17 @@
 
 typedef enum {
     DI_SHAPE_ANY = 0, DI_SHAPE_TEXT, DI_SHAPE_BOOL, DI_SHAPE_U8,
-    DI_SHAPE_U32, DI_SHAPE_U64, DI_SHAPE_F32,
+    DI_SHAPE_U32, DI_SHAPE_U64, DI_SHAPE_I64,
+    DI_SHAPE_F32,                /* or another real that is called `name`   */
     DI_SHAPE_LIST,               /* of                                      */
     DI_SHAPE_MAP,                /* any object                              */
     DI_SHAPE_STRUCT,             /* members                                 */
     DI_SHAPE_ENUM,               /* a string: variants' names               */
     DI_SHAPE_TAGGED,             /* a struct: the member `tag` picks it     */
+    DI_SHAPE_PAIR,               /* the same where the rest is one member:
+                                  * the tag is an enum, looked at first     */
+    DI_SHAPE_LOOSE,              /* a struct; official: what is no object
+                                  * counts as an empty one                  */
     DI_SHAPE_TEXT_OR_LIST,       /* of; name: the official complaint        */
     DI_SHAPE_CUSTOM,             /* check                                   */
 } di_shape_kind_t;
@@ -31,6 +36,7 @@ enum {
     DI_MEMBER_REQUIRED = 1,      /* null: strict, absent; official, wrong   */
     DI_MEMBER_STRICT   = 2,      /* known to the strict codec alone         */
     DI_MEMBER_OFFICIAL = 4,      /* to the official one alone               */
+    DI_MEMBER_NOT_NULL = 8,      /* may be absent; null: as if required     */
 };
 
 typedef struct {
@@ -53,7 +59,10 @@ struct di_shape_s {
 extern const di_shape_t di_shape_text, di_shape_bool, di_shape_u8,
                         di_shape_u32, di_shape_u64, di_shape_f32,
                         di_shape_map, di_shape_texts,
-                        di_shape_effort, di_shape_thinking;
+                        di_shape_effort;
+
+/* thinking{type,budget_tokens} */
+extern const di_member_t di_thinking_members[];
 
 /* Check a value, at rq->path.  DI_OK or DI_EINVAL. */
 int di_shape_check(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v);

@@ -117,11 +117,19 @@ set_parameters(di_rq_t *rq, di_tool_t *t, const char *path,
            : check_parameters(rq, t->name, path, parameters);
 }
 
-static di_tool_t *
+/* A tool and what it is checked with later. */
+typedef struct {
+    di_tool_t        tool;
+    const di_json_t *given;      /* parameters, NULL: none                  */
+    di_str_t         path;
+} declared_t;
+
+static declared_t *
 new_tool(di_rq_t *rq, const di_tool_t *from)
 {
     di_req_t   *req = rq->req;
-    di_tool_t **wider, *t;
+    di_tool_t **wider;
+    declared_t *d;
     size_t      cap;
 
     if (req->n_tools == req->tools_cap) {
@@ -135,67 +143,107 @@ new_tool(di_rq_t *rq, const di_tool_t *from)
         req->tools_cap = cap;
     }
 
-    t = di_arena_alloc(&req->arena, sizeof(*t));
-    if (t != NULL) {
-        *t = *from;
-        req->tools[req->n_tools++] = t;
+    d = di_arena_calloc(&req->arena, 1, sizeof(*d));
+    if (d != NULL) {
+        d->tool = *from;
+        req->tools[req->n_tools++] = &d->tool;
     }
 
-    return t;
+    return d;
 }
 
 int
 di_rq_add_tool(di_rq_t *rq, const di_tool_t *from, const char *path,
                const di_json_t *parameters)
 {
-    di_tool_t *t;
-    size_t     index;
-    bool       known;
-    int        rc;
+    declared_t *d;
+    size_t      index;
+    bool        known;
+    int         rc;
 
     rc = di_names_put(rq, &rq->tool_names, from->name, rq->req->n_tools,
                       &index, &known);
     if (rc != DI_OK)
         return rc;
 
-    if (known)
-        return di_rq_fail(rq, path, "Tool names must be unique.");
-
-    t = new_tool(rq, from);
-    if (t == NULL)
-        return di_rq_no_memory(rq);
-
-    if (t->kind == DI_TOOL_CUSTOM)
-        return DI_OK;
-
-    if (t->strict == 1 && !rq->official
+    if (from->strict == 1 && !rq->official
         && !(rq->opt.caps & DI_CAN_CONSTRAIN))
         return di_field_refuse(path, "this server can't hold the model to a"
                                " strict schema", rq->e);
 
-    return set_parameters(rq, t, path, parameters);
+    d = new_tool(rq, from);
+    if (d == NULL)
+        return di_rq_no_memory(rq);
+
+    d->given = parameters;
+    return di_rq_print(rq, &d->path, "%s", path);
+}
+
+/* Names in the order of the tools, and each one's schema. */
+static int
+check_each(di_rq_t *rq)
+{
+    di_req_t   *req = rq->req;
+    di_names_t  names = { 0 };
+    declared_t *d;
+    size_t      i, index;
+    bool        known;
+    int         rc = DI_OK;
+
+    for (i = 0; i < req->n_tools && rc == DI_OK; i++) {
+        d = (declared_t *) req->tools[i];
+        rc = di_names_put(rq, &names, d->tool.name, i, &index, &known);
+        if (rc != DI_OK)
+            return rc;
+
+        di_rq_path(rq, "%s", d->path.data);
+        if (known)
+            return di_rq_fail(rq, rq->path, "Tool names must be unique.");
+
+        if (d->tool.kind != DI_TOOL_CUSTOM)
+            rc = set_parameters(rq, &d->tool, rq->path, d->given);
+    }
+
+    return rc;
 }
 
 int
-di_rq_check_tools(di_rq_t *rq)
+di_rq_check_tools(di_rq_t *rq, bool none)
 {
     di_req_t *req = rq->req;
-    size_t    i, strict = 0;
-
-    for (i = 0; i < req->n_tools; i++)
-        strict += req->tools[i]->strict == 1;
-
-    if (strict != 0 && strict != req->n_tools)
-        return di_rq_fail(rq, "tools", "Cannot use strict tool with non-strict"
-                          " tool in the same request");
+    int       rc;
 
     if (!rq->official && req->n_tools > 0 && !(rq->opt.caps & DI_CAN_TOOLS))
         return di_field_refuse("tools", "the model's dialect has no spelling"
                                " for tools", rq->e);
 
+    /* The official codec forgets what isn't offered, unseen. */
+    if (none)
+        req->conv.choice = DI_CHOICE_NONE;
+    if (none && rq->official)
+        return DI_OK;
+
+    rc = check_each(rq);
     req->conv.tools = (const di_tool_t *const *) req->tools;
     req->conv.n_tools = req->n_tools;
-    return DI_OK;
+    return rc;
+}
+
+/* Strict tools are so together or not at all. */
+static int
+check_strict(di_rq_t *rq)
+{
+    const di_conv_t *conv = &rq->req->conv;
+    size_t           i, strict = 0;
+
+    for (i = 0; i < conv->n_tools; i++)
+        strict += conv->tools[i]->strict == 1;
+
+    if (strict == 0 || strict == conv->n_tools)
+        return DI_OK;
+
+    return di_rq_fail(rq, "tools", "Cannot use strict tool with non-strict"
+                      " tool in the same request");
 }
 
 int
@@ -247,7 +295,7 @@ di_rq_finish_choice(di_rq_t *rq)
     }
 
     if (conv->choice != DI_CHOICE_REQUIRED)
-        return DI_OK;
+        return check_strict(rq);
 
     if (!rq->official && !(rq->opt.caps & DI_CAN_CONSTRAIN))
         return di_field_refuse("tool_choice", "this server can't force a"
@@ -258,7 +306,7 @@ di_rq_finish_choice(di_rq_t *rq)
         return di_rq_fail(rq, "tool_choice", "Thinking mode does not support"
                           " this tool_choice");
 
-    return DI_OK;
+    return check_strict(rq);
 }
 
 /* ------------------------------------------------------------- constraint */

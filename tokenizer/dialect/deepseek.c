@@ -9,7 +9,7 @@
  *
  * Consecutive user messages need no merging: a user or tool message that
  * follows one of these is written behind two newlines instead of the mark,
- * which is the same text (and, as there, an empty user message brings none).
+ * which is the same text (on V4 an empty user message brings none).
  * Results of tools are put in the order of the calls that they answer, since
  * clients send them as they come.
  *
@@ -462,12 +462,12 @@ put_system(render_t *r, const di_msg_t *m)
         put_updated(r, m);
 }
 
-/* Nothing stands between this user message and the one before: one of the
- * two, or all that was merged before this one, is empty. */
+/* V4: nothing stands between this user message and the one before, as one of
+ * the two, or all that was merged before this one, is empty. */
 static bool
 merges(const render_t *r, size_t i)
 {
-    if (r->list[i]->role != DI_ROLE_USER
+    if (r->d->v41 || r->list[i]->role != DI_ROLE_USER
         || r->list[i - 1]->role != DI_ROLE_USER)
         return false;
 
