@@ -175,18 +175,23 @@ cut_reported(const di_sched_t *s, const seq_t *seq, uint32_t n, uint32_t room)
 }
 
 
-/* Rows out of n that end where the last whole block does: the state there is
- * to be kept. */
+/* Rows out of n that end where a state is to be kept: at the last whole block,
+ * and at the last one that a prompt of this length can be gone on from when
+ * its end goes through a whole model of windows. */
 static uint32_t
 cut_at_block(const di_sched_t *s, const seq_t *seq, uint32_t n)
 {
     const uint32_t bt = s->model.block_tokens;
-    uint32_t       end = seq->n_tokens / bt * bt;
+    const uint32_t ends[] = { seq->keep_from / bt * bt,
+                              seq->n_tokens / bt * bt };
 
-    if (s->n_kept == 0 || !seq->req->caches || end <= seq->n_computed
-        || seq->n_computed + n <= end)
+    if (s->n_kept == 0 || !seq->req->caches)
         return n;
-    return end - seq->n_computed;
+    for (int i = 0; i < 2; i++) {
+        if (ends[i] > seq->n_computed && ends[i] < seq->n_computed + n)
+            return ends[i] - seq->n_computed;
+    }
+    return n;
 }
 
 

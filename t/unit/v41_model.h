@@ -34,7 +34,7 @@ v41_remove(void)
 }
 
 /* Unpack it; false: it can't be. */
-static bool
+static inline bool
 v41_unpack(void)
 {
     char command[512];
@@ -52,7 +52,7 @@ v41_unpack(void)
 
 static bool v41_rounds;          /* caches as stored in any arithmetic      */
 
-static di_model_t *
+static inline di_model_t *
 v41_open(const char *dir, di_arith_t arith, uint32_t max_rows)
 {
     di_model_conf_t conf = {
@@ -78,7 +78,7 @@ typedef struct {
     uint32_t blocks[V41_LEN / 128];
 } v41_seq_t;
 
-static void
+static inline void
 v41_seq_init(v41_seq_t *q, uint32_t number, const int32_t *tokens, uint32_t n)
 {
     q->number = number;
@@ -91,7 +91,7 @@ v41_seq_init(v41_seq_t *q, uint32_t number, const int32_t *tokens, uint32_t n)
 }
 
 /* The next n rows of a sequence. */
-static di_model_seq_t
+static inline di_model_seq_t
 v41_part(const v41_seq_t *q, uint32_t n, uint32_t n_logits)
 {
     return (di_model_seq_t) {
@@ -99,7 +99,7 @@ v41_part(const v41_seq_t *q, uint32_t n, uint32_t n_logits)
         .pos = q->done, .n_logits = n_logits, .slot = 1 + q->number };
 }
 
-static const float *
+static inline const float *
 v41_run(di_model_t *m, const di_model_seq_t *parts, size_t n)
 {
     const float *logits = NULL;
@@ -110,7 +110,7 @@ v41_run(di_model_t *m, const di_model_seq_t *parts, size_t n)
 }
 
 /* Run all of a sequence, `chunk` rows at a time; logits of every row. */
-static float *
+static inline float *
 v41_rows(di_model_t *m, v41_seq_t *q, uint32_t chunk)
 {
     const uint32_t vocab = di_model_info(m)->vocab;
@@ -129,7 +129,7 @@ v41_rows(di_model_t *m, v41_seq_t *q, uint32_t chunk)
 
 /* ---------------------------------------------------------------- goldens */
 
-static json_t *
+static inline json_t *
 v41_golden(const char *dir, const char *name)
 {
     char         path[256];
@@ -146,20 +146,20 @@ v41_golden(const char *dir, const char *name)
     return o;
 }
 
-static double
+static inline double
 v41_num(const json_t *list, size_t i)
 {
     return json_number_value(json_array_get(list, i));
 }
 
-static int32_t
+static inline int32_t
 v41_int(const json_t *o, const char *key)
 {
     return (int32_t) json_integer_value(json_object_get(o, key));
 }
 
 /* ids of a prompt; the count. */
-static uint32_t
+static inline uint32_t
 v41_prompt(const json_t *prompts, const char *name, int32_t *ids)
 {
     const json_t *list = json_object_get(json_object_get(prompts, name),
