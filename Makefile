@@ -249,8 +249,8 @@ $(BUILD)/unit/%: $(BUILD)/obj/t/unit/%.o $(LIB_OBJ)
 $(BUILD)/bench/%: $(BUILD)/obj/t/bench/%.o $(LIB_OBJ)
 	$(call link)
 
-# Foreign bytes come in through the codec and the channel; one loads models.
-$(BUILD)/fuzz/model: $(ENG_OBJ) $(KERN_OBJ)
+# Foreign bytes come in through the codec and the channel; some are models.
+$(BUILD)/fuzz/model $(BUILD)/fuzz/safetensors: $(ENG_OBJ) $(KERN_OBJ)
 $(BUILD)/fuzz/%: $(BUILD)/obj/t/fuzz/%.o $(TOK_OBJ) $(IPC_OBJ)
 	$(call link,-fsanitize=fuzzer)
 
