@@ -1,402 +1,267 @@
 /*
- * tokenizer.c - speed of di_tok_encode() on one thread.
+ * tokenizer.c - speed of di_tok_encode().
  *
- *   build/bench/tokenizer [FILE...]
+ *   build/bench/tokenizer VOCABULARY [NAME=FILE...]
  *
- * Texts are generated, so that they are the same on every machine: English
- * with words drawn from the vocabulary by Zipf's law (a tenth of them made
- * of two tokens, so that they must be merged), Chinese with characters drawn
- * the same way, code with names of such words; then single characters that
- * never end, which are a tokenizer's worst cases.  FILEs are measured too.
+ * Each FILE is cut into texts of 10 KB (at most 60) and of 1 MB (at most 5).
+ * An instance encodes the first and then, timed, the others, which it has
+ * never seen: fresh.  Then all again: warm.  A file that is too short for a
+ * second text of 1 MB has its first one timed in both, as the program does
+ * that measures other tokenizers.  The figure is the best of the repetitions,
+ * each with a new instance, in the thread's own CPU time: encoding never
+ * waits, and others may use the machine.
  *
- * Each text is encoded by a new di_tok_t (cold: its cache knows nothing, a
- * worker's first request) and again by the same one (warm).  The figure is
- * the median of the repetitions, with the slowest beside it, in the thread's
- * own CPU time: encoding never waits, and others may use the machine.
+ * Then texts that never end, which are a tokenizer's worst cases; the same
+ * text of 1 MB, and one of 330 KB, cut in two and encoded by two threads, in
+ * elapsed time; and opening the vocabulary.
  */
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "tokenizer/vocab/di_vocab.h"
 
-#define BENCH_REPS  15
+#define REPS       9
+#define WORST_LEN  100000
 
-typedef struct {
-    char  *data;
-    size_t len;
-    size_t room;
-} text_t;
-
-typedef struct {
-    const di_vocab_t *vocab;
-    uint64_t          state;        /* of the random numbers                 */
-    int32_t          *words;        /* tokens that are a space and letters   */
-    size_t            n_words;
-    int32_t          *stems;        /* tokens of small letters alone         */
-    size_t            n_stems;
-} gen_t;
+static const di_vocab_t *vocab;
 
 static double
-now(void)
+now(clockid_t clock)
 {
     struct timespec ts;
 
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+    clock_gettime(clock, &ts);
     return (double) ts.tv_sec + (double) ts.tv_nsec * 1e-9;
 }
 
-static void *
-need(void *p)
+static void
+need(bool fine, const char *what)
 {
-    if (p == NULL) {
-        fprintf(stderr, "tokenizer: no memory\n");
+    if (!fine) {
+        fprintf(stderr, "tokenizer: %s\n", what);
         exit(1);
     }
-    return p;
 }
 
-static uint32_t
-draw(gen_t *g, uint32_t n)
-{
-    g->state = g->state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t) ((g->state >> 32) * n >> 32);
-}
-
-/* An index below n with density 1/x, the law of words by frequency. */
 static size_t
-draw_zipf(gen_t *g, size_t n)
+encode(di_tok_t *tok, const char *text, size_t len, int32_t *ids)
 {
-    double x = 1;
-    double u = (double) draw(g, 1u << 30) / (double) (1u << 30);
+    size_t n;
 
-    /* n ** u by squaring: 24 bits of u are plenty. */
-    for (double f = (double) n; u > 1e-7; u *= 2) {
-        double root = 1, hi = f;
+    need(di_tok_encode(tok, text, len, ids, len, &n) == DI_OK, "no memory");
+    return n;
+}
 
-        if (u >= 1) {
-            x *= f;
-            u -= 1;
-        }
-        for (int i = 0; i < 40; i++) {
-            double mid = (root + hi) / 2;
+/* ----------------------------------------------------------------- cells -- */
 
-            if (mid * mid < f)
-                root = mid;
-            else
-                hi = mid;
-        }
-        f = root;
+/* Encode texts first to n - 1, each `size` bytes, and add up their ids. */
+static double
+pass(di_tok_t *tok, const char *text, size_t size, size_t first, size_t n,
+     int32_t *ids, size_t *n_ids)
+{
+    double seconds = 0, start;
+
+    *n_ids = 0;
+    for (size_t i = first; i < n; i++) {
+        start = now(CLOCK_THREAD_CPUTIME_ID);
+        *n_ids += encode(tok, text + i * size, size, ids);
+        seconds += now(CLOCK_THREAD_CPUTIME_ID) - start;
     }
-    return (size_t) x < n ? (size_t) x : n - 1;
+    return seconds;
 }
 
 static void
-put(text_t *t, const char *s, size_t len)
+cell(const char *name, const char *label, const char *text, size_t len,
+     size_t size, size_t max)
 {
-    while (t->len + len > t->room) {
-        t->room = t->room * 2 + 1024;
-        t->data = need(realloc(t->data, t->room));
+    size_t   n = len / size < max ? len / size : max, n_ids = 0;
+    size_t   first = n > 1;
+    int32_t *ids = malloc(size * sizeof(*ids));
+    double   fresh = 1e9, warm = 1e9, seconds;
+
+    need(ids != NULL, "no memory");
+    for (int i = 0; n > 0 && i < REPS; i++) {
+        di_tok_t *tok;
+
+        need(di_tok_open(vocab, &tok) == DI_OK, "no memory");
+        (void) encode(tok, text, size, ids);
+        seconds = pass(tok, text, size, first, n, ids, &n_ids);
+        fresh = seconds < fresh ? seconds : fresh;
+        seconds = pass(tok, text, size, first, n, ids, &n_ids);
+        warm = seconds < warm ? seconds : warm;
+        di_tok_close(tok);
     }
-    memcpy(t->data + t->len, s, len);
-    t->len += len;
+    if (n > 0)
+        printf("%-10s %-7s %5zu %9zu %9.1f %9.1f %9.1f\n", name, label,
+               n - first, n_ids, (double) (size * (n - first)) / fresh * 1e-6,
+               (double) (size * (n - first)) / warm * 1e-6,
+               fresh / (double) n_ids * 1e9);
+    free(ids);
 }
 
-static void
-put_token(text_t *t, const gen_t *g, int32_t id, size_t skip)
-{
+/* --------------------------------------------------------------- threads -- */
+
+typedef struct {
+    di_tok_t   *tok;
+    const char *text;
     size_t      len;
-    const char *s = di_vocab_bytes(g->vocab, id, &len);
+    int32_t    *ids;
+    size_t      n;
+} half_t;
 
-    put(t, s + skip, len - skip);
+static void *
+encode_half(void *arg)
+{
+    half_t *h = arg;
+
+    h->n = encode(h->tok, h->text, h->len, h->ids);
+    return NULL;
+}
+
+/* Seconds for the text in one piece, or cut in two, on as many threads. */
+static double
+elapsed(half_t halves[2], const char *text, size_t len, size_t cut)
+{
+    double    start = now(CLOCK_MONOTONIC);
+    pthread_t thread;
+
+    halves[0].text = text;
+    halves[0].len = cut;
+    halves[1].text = text + cut;
+    halves[1].len = len - cut;
+    if (cut < len)
+        need(pthread_create(&thread, NULL, encode_half, &halves[1]) == 0,
+             "no thread");
+    (void) encode_half(&halves[0]);
+    if (cut < len)
+        pthread_join(thread, NULL);
+    return now(CLOCK_MONOTONIC) - start;
 }
 
 static void
-gen_open(gen_t *g, const di_vocab_t *vocab)
+threads(const char *name, const char *text, size_t len)
 {
-    uint32_t size = di_vocab_size(vocab);
+    half_t halves[2] = { 0 };
+    double one = 1e9, two = 1e9, seconds;
+    size_t cut = di_vocab_split(vocab, text, len, len / 2);
 
-    *g = (gen_t) { .vocab = vocab, .state = 1 };
-    g->words = need(calloc(size, sizeof(*g->words)));
-    g->stems = need(calloc(size, sizeof(*g->stems)));
-    for (uint32_t i = 0; i < size; i++) {
-        size_t      len, letters = 0;
-        const char *s = di_vocab_bytes(vocab, (int32_t) i, &len);
-
-        if (di_vocab_is_special(vocab, (int32_t) i) || len < 2)
-            continue;
-        for (size_t k = 1; k < len; k++)
-            letters += s[k] >= 'a' && s[k] <= 'z';
-        if (letters != len - 1)
-            continue;
-        if (*s == ' ')
-            g->words[g->n_words++] = (int32_t) i;
-        else if (*s >= 'a' && *s <= 'z')
-            g->stems[g->n_stems++] = (int32_t) i;
+    for (int i = 0; i < 2; i++) {
+        halves[i].ids = malloc(len * sizeof(int32_t));
+        need(halves[i].ids != NULL
+             && di_tok_open(vocab, &halves[i].tok) == DI_OK, "no memory");
     }
-    if (g->n_words < 100 || g->n_stems < 100) {
-        fprintf(stderr, "tokenizer: the vocabulary has too few words\n");
-        exit(1);
+    for (int i = 0; i < 5 * REPS; i++) {
+        seconds = elapsed(halves, text, len, len);
+        one = seconds < one ? seconds : one;
+        seconds = elapsed(halves, text, len, cut);
+        two = seconds < two ? seconds : two;
     }
-}
-
-static void
-gen_english(gen_t *g, text_t *t, size_t len)
-{
-    while (t->len < len) {
-        uint32_t kind = draw(g, 100);
-
-        put_token(t, g, g->words[draw_zipf(g, g->n_words)], 0);
-        if (kind < 10)
-            put_token(t, g, g->stems[draw_zipf(g, g->n_stems)], 0);
-        else if (kind < 16)
-            put(t, ",", 1);
-        else if (kind < 21)
-            put(t, ". The", 5);
-        else if (kind < 22)
-            put(t, ".\n\nIn 1984,", 11);
-        else if (kind < 23)
-            put(t, "'s", 2);
-    }
-}
-
-static void
-put_code(text_t *t, uint32_t code)
-{
-    char s[4];
-
-    if (code < 0x10000) {
-        s[0] = (char) (0xe0 | code >> 12);
-        s[1] = (char) (0x80 | (code >> 6 & 0x3f));
-        s[2] = (char) (0x80 | (code & 0x3f));
-        put(t, s, 3);
-    } else {
-        s[0] = (char) (0xf0 | code >> 18);
-        s[1] = (char) (0x80 | (code >> 12 & 0x3f));
-        s[2] = (char) (0x80 | (code >> 6 & 0x3f));
-        s[3] = (char) (0x80 | (code & 0x3f));
-        put(t, s, 4);
+    printf("%-10s %6zu KB %7zu ids: one thread %6.2f ms, two %6.2f ms, "
+           "%.2fx\n", name, len / 1000, halves[0].n + halves[1].n, one * 1e3,
+           two * 1e3, one / two);
+    for (int i = 0; i < 2; i++) {
+        di_tok_close(halves[i].tok);
+        free(halves[i].ids);
     }
 }
 
-static void
-gen_chinese(gen_t *g, text_t *t, size_t len)
-{
-    while (t->len < len) {
-        /* Scattered over the block, since frequent characters are. */
-        put_code(t, 0x4e00 + (uint32_t) draw_zipf(g, 4000) * 7919 % 20900);
-        if (draw(g, 12) == 0)
-            put_code(t, draw(g, 3) == 0 ? 0x3002 : 0xff0c);
-    }
-}
+/* ----------------------------------------------------------- worst cases -- */
 
 static void
-gen_code(gen_t *g, text_t *t, size_t len)
-{
-    static const char *const between[] = {
-        " = ", "(", ")\n    ", "->", "[i]", " + 1;\n    ", ", ", ") {\n\t",
-        "\n}\n\nstatic int\n", "_", " == 0x1f", " // ", "\"", "';\n",
-    };
-
-    while (t->len < len) {
-        const char *s = between[draw(g, sizeof(between) / sizeof(*between))];
-
-        put_token(t, g, g->words[draw_zipf(g, g->n_words)], 1);
-        put(t, s, strlen(s));
-    }
-}
-
-static void
-gen_han(gen_t *g, text_t *t, size_t len)
-{
-    while (t->len < len)
-        put_code(t, 0x4e00 + draw(g, 20900));
-}
-
-static void
-gen_emoji(gen_t *g, text_t *t, size_t len)
-{
-    while (t->len < len)
-        put_code(t, 0x1f300 + draw(g, 0x350));
-}
-
-static void
-gen_base64(gen_t *g, text_t *t, size_t len)
+worst(const char *name, const char *unit)
 {
     static const char set[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrst"
                               "uvwxyz0123456789+/";
+    char     text[WORST_LEN];
+    uint64_t random = 1;
 
-    while (t->len < len)
-        put(t, &set[draw(g, 64)], 1);
-}
-
-static void
-gen_lower(gen_t *g, text_t *t, size_t len)
-{
-    static const char set[] = "abcdefghijklmnopqrstuvwxyz";
-
-    while (t->len < len)
-        put(t, &set[draw(g, 26)], 1);
-}
-
-static void
-gen_a(gen_t *g, text_t *t, size_t len)
-{
-    (void) g;
-    while (t->len < len)
-        put(t, "a", 1);
-}
-
-static void
-gen_spaces(gen_t *g, text_t *t, size_t len)
-{
-    (void) g;
-    while (t->len < len)
-        put(t, " ", 1);
-}
-
-static int
-compare(const void *a, const void *b)
-{
-    double x = *(const double *) a, y = *(const double *) b;
-
-    return (x > y) - (x < y);
-}
-
-static void
-measure(const di_vocab_t *vocab, const char *name, const char *text,
-        size_t len)
-{
-    int32_t  *ids = need(malloc(len * sizeof(*ids)));
-    double    cold[BENCH_REPS], warm[BENCH_REPS];
-    size_t    n = 0;
-    di_tok_t *tok;
-
-    for (int i = 0; i < BENCH_REPS; i++) {
-        double start;
-
-        if (di_tok_open(vocab, &tok) != DI_OK)
-            need(NULL);
-        start = now();
-        if (di_tok_encode(tok, text, len, ids, len, &n) != DI_OK)
-            need(NULL);
-        cold[i] = now() - start;
-        start = now();
-        if (di_tok_encode(tok, text, len, ids, len, &n) != DI_OK)
-            need(NULL);
-        warm[i] = now() - start;
-        di_tok_close(tok);
+    for (size_t i = 0; i < WORST_LEN; i++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        text[i] = unit != NULL ? unit[i % strlen(unit)] : set[random >> 58];
     }
-    free(ids);
-
-    qsort(cold, BENCH_REPS, sizeof(*cold), compare);
-    qsort(warm, BENCH_REPS, sizeof(*warm), compare);
-    printf("%-24s %8zu %8zu %9.1f %9.1f %9.1f %9.3f\n", name, len, n,
-           (double) len / cold[BENCH_REPS / 2] * 1e-6,
-           (double) len / cold[BENCH_REPS - 1] * 1e-6,
-           (double) len / warm[BENCH_REPS / 2] * 1e-6,
-           cold[BENCH_REPS / 2] * 1e3);
+    cell(name, "100 KB", text, WORST_LEN, WORST_LEN, 1);
 }
 
-static void
-measure_file(const di_vocab_t *vocab, const char *path)
+static char *
+read_file(const char *path, size_t *len)
 {
-    text_t t = { NULL, 0, 0 };
-    char   part[65536];
-    size_t n;
+    char  *data = NULL;
+    size_t room = 0, n = 1;
     FILE  *f = fopen(path, "rb");
 
     if (f == NULL) {
         perror(path);
         exit(1);
     }
-    while ((n = fread(part, 1, sizeof(part), f)) > 0)
-        put(&t, part, n);
+    for (*len = 0; n > 0; *len += n) {
+        data = realloc(data, room += 1 << 20);
+        need(data != NULL, "no memory");
+        n = fread(data + *len, 1, room - *len, f);
+        room = *len + n;
+    }
     fclose(f);
-    if (t.len > 0)
-        measure(vocab, path, t.data, t.len);
-    free(t.data);
+    return data;
 }
 
-static di_vocab_t *
-open_vocab(void)
+static void
+open_vocab(const char *path)
 {
-    const char *path = getenv("TEST_DEEPINFER_MODEL"), *home = getenv("HOME");
-    char        cached[4096];
-    double      best = 1e9, gguf_s = 1e9;
+    double      best = 1e9, start, seconds;
+    di_vocab_t *v = NULL;
     di_err_t    err = { 0 };
-    di_gguf_t  *gguf;
-    di_vocab_t *vocab = NULL;
 
-    if (path == NULL) {
-        snprintf(cached, sizeof(cached), "%s/.cache/ngx_deepinfer/"
-                 "SmolLM2-135M-Instruct.Q4_1.gguf", home ? home : "");
-        path = cached;
-    }
     for (int i = 0; i < 5; i++) {
-        double start = now(), mid;
-
-        if (di_gguf_open(path, &gguf, &err) != DI_OK) {
-            printf("SKIP %s\n", err.text);
-            exit(0);
+        di_vocab_close(v);
+        start = now(CLOCK_THREAD_CPUTIME_ID);
+        if (di_vocab_open_path(path, &v, &err) != DI_OK) {
+            fprintf(stderr, "tokenizer: %s\n", err.text);
+            exit(1);
         }
-        mid = now();
-        di_vocab_close(vocab);
-        if (di_vocab_open_gguf(gguf, &vocab, &err) != DI_OK) {
-            printf("SKIP %s\n", err.text);
-            exit(0);
-        }
-        best = now() - mid < best ? now() - mid : best;
-        gguf_s = mid - start < gguf_s ? mid - start : gguf_s;
-        di_gguf_close(gguf);
+        seconds = now(CLOCK_THREAD_CPUTIME_ID) - start;
+        best = seconds < best ? seconds : best;
     }
-    printf("open: file %.2f ms, vocabulary of %u tokens %.2f ms\n",
-           gguf_s * 1e3, di_vocab_size(vocab), best * 1e3);
-    return vocab;
+    vocab = v;
+    printf("vocabulary of %u tokens opened in %.1f ms\n", di_vocab_size(v),
+           best * 1e3);
 }
 
 int
 main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        void      (*gen)(gen_t *g, text_t *t, size_t len);
-        size_t      len;
-    } cases[] = {
-        { "English 10 KB",  gen_english, 10000   },
-        { "English 1 MB",   gen_english, 1000000 },
-        { "Chinese 10 KB",  gen_chinese, 10000   },
-        { "Chinese 1 MB",   gen_chinese, 1000000 },
-        { "code 10 KB",     gen_code,    10000   },
-        { "code 1 MB",      gen_code,    1000000 },
-        { "a x 100 KB",     gen_a,       100000  },
-        { "spaces 100 KB",  gen_spaces,  100000  },
-        { "letters 100 KB", gen_lower,   100000  },
-        { "Han 100 KB",     gen_han,     100000  },
-        { "emoji 100 KB",   gen_emoji,   100000  },
-        { "base64 100 KB",  gen_base64,  100000  },
-        { "a x 1 MB",       gen_a,       1000000 },
-        { "Han 1 MB",       gen_han,     1000000 },
-    };
-    di_vocab_t *vocab = open_vocab();
-    gen_t       g;
+    char  *texts[8], *at;
+    size_t lens[8];
+    int    n = argc - 2 < 8 ? argc - 2 : 8;
 
-    gen_open(&g, vocab);
-    printf("%-24s %8s %8s %9s %9s %9s %9s\n", "text", "bytes", "ids",
-           "cold MB/s", "slowest", "warm MB/s", "cold ms");
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        text_t t = { NULL, 0, 0 };
-
-        cases[i].gen(&g, &t, cases[i].len);
-        measure(vocab, cases[i].name, t.data, t.len);
-        free(t.data);
+    if (argc < 2) {
+        fprintf(stderr, "usage: tokenizer VOCABULARY [NAME=FILE...]\n");
+        return 1;
     }
-    for (int i = 1; i < argc; i++)
-        measure_file(vocab, argv[i]);
-
-    free(g.words);
-    free(g.stems);
-    di_vocab_close(vocab);
+    open_vocab(argv[1]);
+    printf("%-10s %-7s %5s %9s %9s %9s %9s\n", "text", "size", "texts", "ids",
+           "fresh", "warm MB/s", "ns/id");
+    for (int i = 0; i < n; i++) {
+        at = strchr(argv[i + 2], '=');
+        need(at != NULL, "NAME=FILE is needed");
+        *at = '\0';
+        texts[i] = read_file(at + 1, &lens[i]);
+        cell(argv[i + 2], "10 KB", texts[i], lens[i], 10000, 60);
+        cell(argv[i + 2], "1 MB", texts[i], lens[i], 1000000, 5);
+    }
+    worst("a", "a");
+    worst("spaces", " ");
+    worst("emoji", "\xf0\x9f\x98\x80");
+    worst("Han", "\xe5\xa5\xbd");
+    worst("base64", NULL);
+    for (int i = 0; i < n; i++) {
+        if (lens[i] >= 1000000)
+            threads(argv[i + 2], texts[i], 1000000);
+        if (lens[i] >= 330000)
+            threads(argv[i + 2], texts[i], 330000);
+        free(texts[i]);
+    }
+    di_vocab_close((di_vocab_t *) vocab);
     return 0;
 }

@@ -147,7 +147,7 @@ cut_piece(const kind_t *k, int step, const char *text, size_t start,
         size_t to = start + pcre2_get_ovector_pointer(k->match)[1];
 
         cut_piece(k, step + 1, text, pos, from, cuts);
-        cuts[to] = true;
+        cut_piece(k, step + 1, text, from, to, cuts);
         pos = to;
     }
     if (pos < end)
@@ -242,7 +242,8 @@ draw_code(void)
         0xbd, 0x1d7db, 0x3007, 0x4e00, 0x1f680, 0xe0061, 0xf0000, 0x10ffff,
         0x378, 0xfffd, 0xad, 0x2160, 0x0f33, 0x10fffd, 0xe0100, 0xe01ef,
         0xe01f0, 0x9fa5, 0x9fa6, 0x3040, 0x3097, 0x3099, 0x309b, 0x30a0,
-        0x30fb, 0x30ff, 0x3100, 0x303f, 0x3001, 0x2014, 0x24, 0x2b, 0x1f44d,
+        0x30fb, 0x30fb, 0x309c, 0x3098, 0x30ff, 0x3100, 0x303f, 0x3001,
+        0x2014, 0x24, 0x2b, 0x1f44d,
         0x1f3fb, 0xfe0f, 0x0e31, 0x0903, 0x20dd, 0x1, 0x7f, 0x1c,
     };
 
@@ -272,25 +273,53 @@ known(const char *text, size_t len)
     return match_end(unknown, kinds[0].match, text, len, 0) == 0;
 }
 
+static size_t
+draw_text(char text[TEXT_MAX])
+{
+    size_t len = 0;
+
+    for (uint32_t n = draw(24) + 1; n > 0; n--) {
+        size_t   add = put_code(text + len, draw_code());
+        uint32_t repeat = draw(4) == 0 ? draw(5) : 1;
+
+        if (!known(text + len, add))
+            continue;
+        for (uint32_t k = 1; k < repeat; k++)
+            memcpy(text + len + k * add, text + len, add);
+        len += repeat * add;
+    }
+    return len;
+}
+
 static void
 test_random(void)
 {
     for (int i = 0; i < 20000; i++) {
         char   text[TEXT_MAX];
-        size_t len = 0;
+        size_t len = draw_text(text);
 
-        for (uint32_t n = draw(24) + 1; n > 0; n--) {
-            size_t   add = put_code(text + len, draw_code());
-            uint32_t repeat = draw(4) == 0 ? draw(5) : 1;
-
-            if (!known(text + len, add))
-                continue;
-            for (uint32_t k = 1; k < repeat; k++)
-                memcpy(text + len + k * add, text + len, add);
-            len += repeat * add;
-        }
         check_cuts(text, len);
     }
+}
+
+/* A pattern with \s as files spell it. */
+static void
+to_file(const char *pattern, char *out)
+{
+    static const char white[] = "\\p{White_Space}";
+    static const char other[] = "\\P{White_Space}";
+
+    while (*pattern != '\0') {
+        bool is_white = strncmp(pattern, white, strlen(white)) == 0;
+
+        if (is_white || strncmp(pattern, other, strlen(other)) == 0) {
+            out += sprintf(out, is_white ? "\\s" : "\\S");
+            pattern += strlen(white);
+        } else {
+            *out++ = *pattern++;
+        }
+    }
+    *out = '\0';
 }
 
 /* Text of plain characters, long enough for blocks; now and then another. */
@@ -363,7 +392,7 @@ same_class(di_pretok_kind_t kind, uint32_t c, char class)
     bool           fine = kind == DI_PRETOK_DEEPSEEK;
 
     if (fine && ((c >= 0x4e00 && c <= 0x9fa5) || (c >= 0x3040 && c <= 0x30ff)))
-        class = 'H';
+        class = class == 'L' || class == 'M' ? 'H' : 'X';
     else if (!fine && (class == 'M' || class == 'P'))
         class = 'O';
     if (c >= DI_PRETOK_CODES)
@@ -371,7 +400,8 @@ same_class(di_pretok_kind_t kind, uint32_t c, char class)
     return codes[c] == codes[class == 'L' ? 'a' : class == 'N' ? '0'
                              : class == 'S' ? c == '\n' || c == '\r' ? c : ' '
                              : class == 'M' ? 0x301 : class == 'P' ? '!'
-                             : class == 'H' ? 0x4e00 : 1];
+                             : class == 'H' ? 0x4e00
+                             : class == 'X' ? 0x30fb : 1];
 }
 
 static void
@@ -481,6 +511,65 @@ test_invalid(void)
     }
 }
 
+/* The same patterns as a file has them, rewritten for PCRE2. */
+static void
+test_own(void)
+{
+    di_pretok_re_t *own[N_KINDS];
+
+    for (size_t k = 0; k < N_KINDS; k++) {
+        char        file[STEPS][1024];
+        const char *list[STEPS];
+        size_t      n = 0;
+
+        for (; n < STEPS && patterns[k][n] != NULL; n++) {
+            to_file(patterns[k][n], file[n]);
+            list[n] = file[n];
+        }
+        CHECK_EQ_INT(di_pretok_re_open(list, n, "$", &own[k], NULL), DI_OK);
+    }
+    for (int i = 0; i < 4000; i++) {
+        char   text[TEXT_MAX];
+        size_t len = draw_text(text);
+
+        for (size_t k = 0; k < N_KINDS; k++) {
+            bool      want[TEXT_MAX + 1], got[TEXT_MAX + 1] = { false };
+            uint32_t *ends;
+            size_t    n;
+
+            cut_by_scan((di_pretok_kind_t) k, text, len, want);
+            CHECK_EQ_INT(di_pretok_re_cut(own[k], text, len, &ends, &n),
+                         DI_OK);
+            for (size_t e = 0; e < n; e++)
+                got[ends[e]] = true;
+            CHECK(memcmp(want, got, (len + 1) * sizeof(*got)) == 0);
+            free(ends);
+        }
+    }
+    for (size_t k = 0; k < N_KINDS; k++)
+        di_pretok_re_close(own[k]);
+}
+
+/* What Oniguruma and PCRE2 may read differently is refused. */
+static void
+test_refused(void)
+{
+    static const char *const refused[] = {
+        "\\w+", "\\bx", "\\h", "\\p{Han}", "\\p{^L}", "\\pL", "^a", "a$", ".",
+        "[a&&b]", "[a[b]]", "[]a]", "[a", "a{2}+", "a{,2}", "{", "(?<n>a)",
+        "(?m:a)", "(*FAIL)", "(a", "a\\",
+    };
+
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        di_pretok_re_t *re = NULL;
+        di_err_t        err = { 0 };
+
+        CHECK(di_pretok_re_open(&refused[i], 1, "$.x", &re, &err) != DI_OK);
+        CHECK(strncmp(err.text, "$.x: pattern", 12) == 0);
+        di_pretok_re_close(re);
+    }
+}
+
 /* A scanner that takes b for no letter must not pass. */
 static void
 test_planted(void)
@@ -530,6 +619,8 @@ main(int argc, char **argv)
     test_planted();
     test_random();
     test_blocks();
+    test_own();
+    test_refused();
     test_all_codes();
     test_invalid();
 

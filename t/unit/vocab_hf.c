@@ -292,15 +292,18 @@ test_nomem(void)
         rc = di_vocab_open_hf(json, len, &v, NULL);
         if (!nomem_off())
             break;
-        /* jansson tells no want of memory from a fault of the text. */
-        CHECK(rc == DI_ENOMEM || rc == DI_EFORMAT);
+        /* jansson tells no want of memory from a fault of the text; the C
+         * library's sort does without. */
+        CHECK(rc == DI_ENOMEM || rc == DI_EFORMAT || rc == DI_OK);
+        if (rc == DI_OK)
+            di_vocab_close(v);
     }
     CHECK_EQ_INT(rc, DI_OK);
     CHECK(n >= 20 * NOMEM);
     di_vocab_close(v);
 }
 
-/* ---------------------------------------------------------------- folders -- */
+/* --------------------------------------------------------------- folders -- */
 
 static char folder[] = "/tmp/vocab_hf-XXXXXX";
 
@@ -397,7 +400,7 @@ test_folder(void)
     (void) rmdir(folder);
 }
 
-/* ----------------------------------------------------------------- cutting -- */
+/* --------------------------------------------------------------- cutting -- */
 
 static size_t
 make_text(char text[TEXT_MAX])

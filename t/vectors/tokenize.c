@@ -12,7 +12,8 @@
 
 #include "vectors.h"
 
-/* Ids as they come, room for one a byte and one a range. */
+/* Ids as they come, room for three a byte, which normalising may make, and
+ * one a range. */
 typedef struct {
     di_tok_t *tok;
     int32_t  *ids;
@@ -103,7 +104,8 @@ run(const json_t *input, const char *line, size_t line_len)
                               json_object_get(input, "tokenizer")));
     const char       *s = json_string_value(text);
     size_t            len = json_string_length(text);
-    out_t             out = { .room = len + json_array_size(ranges) + 1 };
+    out_t             out = { .room = 3 * len + json_array_size(ranges)
+                                          + 1 };
     json_t           *error = NULL, *ids = json_array();
 
     (void) line;

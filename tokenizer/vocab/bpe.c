@@ -26,6 +26,7 @@
 
 #define BPE_ENDS        128         /* pre-tokens cut at once                */
 #define BPE_PIECES      32          /* pieces encoded at once                */
+#define BPE_PERIOD      4           /* tokens of a cycle                     */
 #define BPE_SHORT_MAX   128         /* bytes encoded on the stack            */
 #define BPE_KEEP_MAX    65536       /* bytes of scratch kept between calls   */
 #define BPE_TEXT_MAX    INT32_MAX   /* bytes of a text                       */
@@ -88,6 +89,35 @@ di_tok_close(di_tok_t *t)
     free(t);
 }
 
+/* If the last tokens, up to BPE_PERIOD of them, came twice in a row, they come
+ * again as long as all bytes that a step may look at are those that it looked
+ * at before; provided that nothing was taken back yet.  Writes them, returns
+ * their number. */
+static size_t
+bpe_again(const di_vocab_t *v, const uint8_t *s, size_t len, size_t pos,
+          int32_t *ids, size_t n)
+{
+    size_t period, same = pos, bytes = 0, added = 0;
+
+    for (period = 1; period <= BPE_PERIOD; period++) {
+        if (n < 2 * period)
+            return 0;
+        bytes += v->merges.tokens[ids[n - period]].len;
+        if (memcmp(ids + n - period, ids + n - 2 * period,
+                   period * sizeof(*ids)) == 0)
+            break;
+    }
+    if (period > BPE_PERIOD)
+        return 0;
+    while (same < len && s[same] == s[same - bytes])
+        same++;
+    for (; same - pos >= v->longest + bytes; pos += bytes) {
+        memcpy(ids + n + added, ids + n - period, period * sizeof(*ids));
+        added += period;
+    }
+    return added;
+}
+
 /* Encode len > 0 bytes that all have tokens; returns the number of ids.
  * ids[len]; left[len / 64 + 1], all 0: a bit for each place that was taken
  * back. */
@@ -98,6 +128,7 @@ bpe_encode(const di_vocab_t *v, const uint8_t *s, size_t len, int32_t *ids,
     const di_merges_token_t *tokens = v->merges.tokens;
     int32_t next = di_trie_longest(&v->trie, s, len);
     size_t  n = 0, pos = 0, end;
+    bool    straight = true;        /* nothing was taken back                */
 
     for (;;) {
         end = pos + tokens[next].len;
@@ -106,6 +137,10 @@ bpe_encode(const di_vocab_t *v, const uint8_t *s, size_t len, int32_t *ids,
         {
             ids[n++] = next;
             pos = end;
+            if (straight) {
+                for (size_t i = bpe_again(v, s, len, pos, ids, n); i > 0; i--)
+                    pos += tokens[ids[n++]].len;
+            }
             if (pos == len)
                 return n;
             next = di_trie_longest(&v->trie, s + pos, len - pos);
@@ -117,6 +152,7 @@ bpe_encode(const di_vocab_t *v, const uint8_t *s, size_t len, int32_t *ids,
             /* Taking back the first token for good would mean that the text
              * has no encoding. */
             assert(n > 0);
+            straight = false;
             left[pos / 64] |= 1ull << pos % 64;
             next = ids[--n];
             pos -= tokens[next].len;
@@ -412,32 +448,84 @@ bpe_gather_word(di_tok_t *t, const char *text, size_t len, size_t pos,
     return rc;
 }
 
+/* Gather the pre-tokens of which ends[n] are given, the first at pos. */
 static int
-bpe_text(di_tok_t *t, const char *text, size_t len, bpe_out_t *out)
+bpe_gather_all(di_tok_t *t, const char *text, size_t len, size_t pos,
+               const uint32_t *ends, size_t n, bpe_out_t *out)
 {
-    const di_vocab_t *v = t->vocab;
-    uint32_t          ends[BPE_ENDS];
-    size_t            pos = 0, n;
-    int               rc = DI_OK;
+    int rc = DI_OK;
+
+    for (size_t i = 0; rc == DI_OK && i < n; i++) {
+        size_t end = ends[i];
+
+        if (t->vocab->words.slots != NULL)
+            rc = bpe_gather_word(t, text, len, pos, end, out);
+        else if (end - pos > DI_VOCAB_KEY_MAX)
+            rc = bpe_gather_cut(t, text, len, pos, end, out);
+        else
+            rc = bpe_gather(t, text, len, pos, end, out);
+        pos = end;
+    }
+    return rc;
+}
+
+/* Encode text that is cut by patterns of the vocabulary's own. */
+static int
+bpe_text_re(di_tok_t *t, const char *text, size_t len, bpe_out_t *out)
+{
+    uint32_t *ends;
+    size_t    n;
+    int       rc = di_pretok_re_cut(t->vocab->pretok.re, text, len, &ends, &n);
+
+    if (rc != DI_OK)
+        return rc;
+    rc = bpe_gather_all(t, text, len, 0, ends, n, out);
+    free(ends);
+    return rc == DI_OK ? bpe_flush(t, text, out) : rc;
+}
+
+/* Encode text that is as it should be. */
+static int
+bpe_normal(di_tok_t *t, const char *text, size_t len, bpe_out_t *out)
+{
+    uint32_t ends[BPE_ENDS];
+    size_t   pos = 0, n;
+    int      rc;
 
     t->n_pieces = 0;
+    if (t->vocab->pretok.kind == DI_PRETOK_RE)
+        return bpe_text_re(t, text, len, out);
     while (pos < len) {
-        n = di_pretok_cut(&v->pretok, text, len, pos, ends, BPE_ENDS);
-        for (size_t i = 0; rc == DI_OK && i < n; i++) {
-            size_t end = ends[i];
-
-            if (v->words.slots != NULL)
-                rc = bpe_gather_word(t, text, len, pos, end, out);
-            else if (end - pos > DI_VOCAB_KEY_MAX)
-                rc = bpe_gather_cut(t, text, len, pos, end, out);
-            else
-                rc = bpe_gather(t, text, len, pos, end, out);
-            pos = end;
-        }
+        n = di_pretok_cut(&t->vocab->pretok, text, len, pos, ends, BPE_ENDS);
+        rc = bpe_gather_all(t, text, len, pos, ends, n, out);
         if (rc != DI_OK)
             return rc;
+        pos = ends[n - 1];
     }
     return bpe_flush(t, text, out);
+}
+
+static int
+bpe_raw(di_tok_t *t, const char *text, size_t len, int late, bpe_out_t *out);
+
+/* Bring a text to its form, if the vocabulary has one and it isn't in it, and
+ * encode it; raw: look for late added tokens in it. */
+static int
+bpe_text(di_tok_t *t, const char *text, size_t len, bool raw, bpe_out_t *out)
+{
+    const di_vocab_t *v = t->vocab;
+    char             *made = NULL;
+    int               rc;
+
+    if (v->normal && !di_nfc_is(&v->nfc, text, len)) {
+        made = di_nfc_make(text, len, &len);
+        if (made == NULL)
+            return DI_ENOMEM;
+        text = made;
+    }
+    rc = raw ? bpe_raw(t, text, len, 1, out) : bpe_normal(t, text, len, out);
+    free(made);
+    return rc;
 }
 
 /* Give back what an unusually long pre-token took; report. */
@@ -449,10 +537,8 @@ bpe_finish(di_tok_t *t, const bpe_out_t *out, int rc, size_t *n)
         t->scratch = NULL;
         t->room = 0;
     }
-    *n = out->n;
-    if (rc == DI_OK && out->n > out->cap)
-        rc = DI_ELIMIT;
-    return rc;
+    *n = rc == DI_OK ? out->n : 0;
+    return rc == DI_OK && out->n > out->cap ? DI_ELIMIT : rc;
 }
 
 int
@@ -464,7 +550,7 @@ di_tok_encode(di_tok_t *t, const char *text, size_t len, int32_t *ids,
     *n = 0;
     if (len > BPE_TEXT_MAX)
         return DI_ELIMIT;
-    return bpe_finish(t, &out, bpe_text(t, text, len, &out), n);
+    return bpe_finish(t, &out, bpe_text(t, text, len, false, &out), n);
 }
 
 /* Encode ordinary text that may spell added tokens: first those that are not
@@ -487,8 +573,8 @@ bpe_raw(di_tok_t *t, const char *text, size_t len, int late, bpe_out_t *out)
             pos++;
             continue;
         }
-        rc = late ? bpe_text(t, text + start, pos - start, out)
-                  : bpe_raw(t, text + start, pos - start, 1, out);
+        rc = late ? bpe_normal(t, text + start, pos - start, out)
+                  : bpe_text(t, text + start, pos - start, true, out);
         if (rc != DI_OK)
             return rc;
         bpe_put(out, id);
@@ -496,8 +582,8 @@ bpe_raw(di_tok_t *t, const char *text, size_t len, int late, bpe_out_t *out)
         pos += id_len;
         start = pos;
     }
-    return late ? bpe_text(t, text + start, len - start, out)
-                : bpe_raw(t, text + start, len - start, 1, out);
+    return late ? bpe_normal(t, text + start, len - start, out)
+                : bpe_text(t, text + start, len - start, true, out);
 }
 
 int

@@ -350,6 +350,7 @@ build_trie(di_build_t *b, di_vocab_t *v)
         (void) di_vocab_at(v, (int32_t) i, &len);
         len_max = len > len_max ? len : len_max;
     }
+    v->longest = len_max;
     counts = calloc(len_max + 1, sizeof(*counts));
     if (sorted == NULL || counts == NULL
         || !di_trie_init(&v->trie, v->size))

@@ -96,8 +96,10 @@ void di_tok_close(di_tok_t *tok);
  * reference implementation (SmolLM2 lacks some control characters).  Writes
  * at most cap ids, *n gets the number that the text has; more than cap is
  * DI_ELIMIT (ids then hold the first cap).  A text of len bytes never has
- * more than len ids; one of 2 GB or more is DI_ELIMIT with *n = 0.
- * O(len).  DI_OK, DI_ELIMIT, DI_ENOMEM. */
+ * more than len ids, or three times as many if the vocabulary wants its text
+ * in NFC.  DI_ELIMIT with *n = 0: a text of 2 GB or more, or one that makes a
+ * pattern of the vocabulary's own give up.  O(len) but for such patterns.
+ * DI_OK, DI_ELIMIT, DI_ENOMEM. */
 int di_tok_encode(di_tok_t *tok, const char *text, size_t len, int32_t *ids,
                   size_t cap, size_t *n);
 

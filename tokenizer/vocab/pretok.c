@@ -20,6 +20,8 @@
  *   | ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
  *
  * What none of these matches (controls, unassigned codes) is a piece, too.
+ * The last step also cuts what the second isolated: some of the kana are
+ * punctuation, some are not assigned.
  *
  * Every character is a letter (L), a number (N), white space (S: Unicode's
  * White_Space) or other (O); to DeepSeek's, some of the others are marks (M)
@@ -52,6 +54,7 @@ enum {
     PRETOK_M  = 32,
     PRETOK_P  = 64,
     PRETOK_H  = 128,
+    PRETOK_HX = PRETOK_H | PRETOK_N,    /* of H, but no letter or mark       */
 };
 
 bool
@@ -159,6 +162,13 @@ pretok_classify(uint32_t code)
     }
 }
 
+static bool
+pretok_is_h(uint32_t code)
+{
+    return (code >= 0x4e00 && code <= 0x9fa5)
+           || (code >= 0x3040 && code <= 0x30ff);
+}
+
 void
 di_pretok_init(di_pretok_t *p, di_pretok_kind_t kind)
 {
@@ -176,8 +186,8 @@ di_pretok_init(di_pretok_t *p, di_pretok_kind_t kind)
             p->codes[c] = pretok_new[i].class;
     }
     for (uint32_t c = 0; c < DI_PRETOK_CODES; c++) {
-        if (fine && di_seams_takes(c))
-            p->codes[c] = PRETOK_H;
+        if (fine && pretok_is_h(c))
+            p->codes[c] = di_seams_takes(c) ? PRETOK_H : PRETOK_HX;
         else if (!fine && (p->codes[c] & (PRETOK_M | PRETOK_P)) != 0)
             p->codes[c] = PRETOK_O;
     }
@@ -225,8 +235,14 @@ di_pretok_open(di_pretok_t *p, const char *const *patterns, size_t n,
             return DI_OK;
         }
     }
-    return di_err_set(err, DI_EUNSUPPORTED, 0, "%s: pattern not supported",
-                      at);
+    p->kind = DI_PRETOK_RE;
+    return di_pretok_re_open(patterns, n, at, &p->re, err);
+}
+
+void
+di_pretok_deinit(di_pretok_t *p)
+{
+    di_pretok_re_close(p->re);
 }
 
 /* Class of the character that starts at s[0], s < end and not ASCII; its
@@ -473,6 +489,33 @@ pretok_h(const uint8_t *s, const uint8_t *end)
     return s;
 }
 
+/* Is a code of class HX punctuation or a symbol?  Or else it isn't assigned. */
+static bool
+pretok_is_mark(uint32_t code)
+{
+    return code == 0x309b || code == 0x309c || code == 0x30a0
+           || code == 0x30fb;
+}
+
+/* The same rules as for the rest, for codes of class HX at s.  They end with
+ * the run of H, in which there is no white space. */
+static const uint8_t *
+pretok_kana(const di_pretok_t *p, const uint8_t *s, const uint8_t *end)
+{
+    bool     mark = pretok_is_mark(di_seams_code(s));
+    unsigned class;
+    size_t   n;
+
+    for (const uint8_t *at = s + 3; at < end; at += n) {
+        class = pretok_class(p, at, end, &n);
+        if (class == PRETOK_H && !mark)
+            return at - s == 3 ? pretok_h(at, end) : at - 3;
+        if (class != PRETOK_HX || pretok_is_mark(di_seams_code(at)) != mark)
+            return at;
+    }
+    return end;
+}
+
 static const uint8_t *
 pretok_deepseek(const di_pretok_t *p, const uint8_t *s, const uint8_t *end)
 {
@@ -487,6 +530,8 @@ pretok_deepseek(const di_pretok_t *p, const uint8_t *s, const uint8_t *end)
         return pretok_numbers(p, s, end, 3);
     case PRETOK_H:
         return pretok_h(s + n, end);
+    case PRETOK_HX:
+        return pretok_kana(p, s, end);
     case PRETOK_P:
         return pretok_marks(p, s, n, end);
     }

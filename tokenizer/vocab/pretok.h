@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "di_gguf.h"
+#include "pretok_re.h"
 #include "seams.h"
 
 /* Code points at and above this are of no class in any version of Unicode,
@@ -30,12 +31,15 @@ typedef enum {
     DI_PRETOK_QWEN2,        /* Qwen2's pattern                               */
     DI_PRETOK_LLAMA3,       /* the same with up to three digits together     */
     DI_PRETOK_DEEPSEEK,     /* DeepSeek V3's and V4's three steps            */
+    DI_PRETOK_RE,           /* patterns of the file's own                    */
 } di_pretok_kind_t;
 
 struct di_pretok_classes_s;
 
 typedef struct {
     di_pretok_kind_t kind;
+    di_pretok_re_t  *re;    /* of the kind DI_PRETOK_RE, which nothing below
+                               but opening and closing is for                */
     struct di_pretok_classes_s (*classify)(const uint8_t *s);   /* of
                                pretok_block.h; NULL: not on this machine     */
     const di_seams_t *seams;    /* where di_pretok_cut() may cut further;
@@ -57,6 +61,7 @@ void di_pretok_init(di_pretok_t *p, di_pretok_kind_t kind);
  * begin with `at`. */
 int di_pretok_open(di_pretok_t *p, const char *const *patterns, size_t n,
                    const char *at, di_err_t *err);
+void di_pretok_deinit(di_pretok_t *p);
 
 /* End of the pre-token that starts at text[pos], pos < len.  Looks ahead to
  * the end of the run of characters, so a whole text costs O(len). */
@@ -69,9 +74,10 @@ size_t di_pretok_split(const di_pretok_t *p, const char *text, size_t len,
 
 #define DI_PRETOK_CUT_MIN  64
 
-/* The same for as many pre-tokens, or pieces of them between seams, as ends[cap], cap >= DI_PRETOK_CUT_MIN, may
- * take, which is not always cap: their number, at least one.  len is below
- * 2^32.  A long text costs O(len) in all. */
+/* The ends of pre-tokens, or of pieces of them between seams, from text[pos]
+ * on: as many as ends[cap], cap >= DI_PRETOK_CUT_MIN, may take, which is not
+ * always cap.  Their number, at least one.  len is below 2^32.  A long text
+ * costs O(len) in all. */
 size_t di_pretok_cut(const di_pretok_t *p, const char *text, size_t len,
                      size_t pos, uint32_t *ends, size_t cap);
 

@@ -59,15 +59,22 @@ size_t di_seams_run(const di_seams_t *s, const uint8_t *text, size_t pos,
  * of the other? */
 bool di_seams_is_partial(const di_seams_t *s, uint32_t left, uint32_t right);
 
-/* Chinese characters as far as Unicode 1.1 had them, and kana: those that
- * DeepSeek's pre-tokenizer keeps apart.  All have three bytes in UTF-8. */
+/* Chinese characters as far as Unicode 1.1 had them, and kana, but for the
+ * seven codes among these that are no letters or marks.  All have three bytes
+ * in UTF-8. */
 #define DI_SEAMS_FIRST  0x3040u
 #define DI_SEAMS_END    0x9fa6u
 
 static inline bool
 di_seams_takes(uint32_t code)
 {
-    return code - 0x4e00 < 0x51a6 || code - 0x3040 < 0xc0;
+    static const uint64_t kana[3] = {
+        0xfffffffffffffffe, 0xfffffffee67fffff, 0xf7ffffffffffffff,
+    };
+
+    if (code - 0x3040 < 0xc0)
+        return kana[(code - 0x3040) / 64] >> code % 64 & 1;
+    return code - 0x4e00 < 0x51a6;
 }
 
 /* The code point of three bytes; 0: they aren't one. */

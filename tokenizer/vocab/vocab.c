@@ -51,6 +51,8 @@ di_vocab_close(di_vocab_t *v)
     free(v->names[1].ids);
     di_merges_deinit(&v->merges);
     di_trie_deinit(&v->trie);
+    di_nfc_deinit(&v->nfc);
+    di_pretok_deinit(&v->pretok);
     di_seams_deinit(&v->seams);
     free(v->chars);
     free(v->wholes);
@@ -196,5 +198,10 @@ di_vocab_model_type(const di_vocab_t *v)
 size_t
 di_vocab_split(const di_vocab_t *v, const char *text, size_t len, size_t at)
 {
-    return di_pretok_split(&v->pretok, text, len, at);
+    at = v->pretok.kind == DI_PRETOK_RE
+         ? len : di_pretok_split(&v->pretok, text, len, at);
+    /* What is not plain may join with what is before it. */
+    while (v->normal && at < len && (text[at] & 0x80) != 0)
+        at = di_pretok_split(&v->pretok, text, len, at + 1);
+    return at;
 }

@@ -9,6 +9,7 @@
 
 #include "di_vocab.h"
 #include "merges.h"
+#include "nfc.h"
 #include "pretok.h"
 #include "seams.h"
 #include "trie.h"
@@ -69,11 +70,14 @@ struct di_vocab_s {
     int32_t     byte_ids[256];  /* token of one byte; -1: there is none      */
     bool        bytes_missing;  /* a byte has no token                       */
     di_merges_t merges;
+    size_t      longest;        /* bytes of the longest token                */
     di_trie_t   trie;           /* of the whole tokens (merges.h)            */
     di_vocab_whole_t *wholes;   /* [wholes_mask + 1] the short ones by their
                                    bytes, open-addressed: what a trie finds
                                    in a step for each byte, found in one     */
     uint64_t    wholes_mask;
+    bool        normal;         /* text is brought to this form first        */
+    di_nfc_t    nfc;
     di_pretok_t pretok;
     di_seams_t  seams;
     int32_t    *chars;      /* [DI_SEAMS_END - DI_SEAMS_FIRST] whole tokens of

@@ -278,7 +278,7 @@ hf_check_model(hf_build_t *h)
     return DI_OK;
 }
 
-/* Normalisers: none, or sequences of none. */
+/* Normalisers: none, NFC, or sequences of these. */
 static int
 hf_read_normalizer(hf_build_t *h, const json_t *n, const char *at, int depth)
 {
@@ -289,6 +289,12 @@ hf_read_normalizer(hf_build_t *h, const json_t *n, const char *at, int depth)
 
     if (n == NULL || json_is_null(n))
         return DI_OK;
+    if (strcmp(type, "NFC") == 0) {
+        if (!h->b.v->normal && !di_nfc_init(&h->b.v->nfc))
+            return di_build_nomem(&h->b);
+        h->b.v->normal = true;
+        return DI_OK;
+    }
     if (strcmp(type, "Sequence") != 0 || !json_is_array(list)
         || depth == HF_NESTING_MAX)
         return hf_error(h, DI_EUNSUPPORTED, "%s.type: \"%s\" is not "
@@ -488,10 +494,13 @@ hf_enter_added(hf_build_t *h, const json_t *added)
         if (v->kinds[id] >= DI_VOCAB_USER)
             return hf_error(h, DI_EFORMAT, "$.added_tokens[%zu].id: %u is "
                             "that of another added token", i, id);
+        h->b.late[id] = json_is_true(json_object_get(token, "normalized"));
+        if (h->b.late[id] && v->normal && !di_nfc_is(&v->nfc, s.data, s.len))
+            return hf_error(h, DI_EUNSUPPORTED, "$.added_tokens[%zu].content: "
+                            "not in NFC, which it is searched for in", i);
         h->b.tokens[id] = s;
         v->kinds[id] = json_is_true(json_object_get(token, "special"))
                        ? DI_VOCAB_CONTROL : DI_VOCAB_USER;
-        h->b.late[id] = json_is_true(json_object_get(token, "normalized"));
     }
     return DI_OK;
 }
