@@ -25,7 +25,7 @@ static const di_member_t details[] = {
     { .name = "low" }, { .name = "high" }, { .name = "original" },
     { .name = "auto" }, { .name = NULL },
 };
-static const di_shape_t detail = { .kind = DI_SHAPE_ENUM, .name = "ChatCompletionImageDetail",
+static const di_shape_t detail = { .kind = DI_SHAPE_ENUM,
                                    .members = details };
 
 static const di_member_t url_members[] = {
@@ -79,12 +79,13 @@ static const di_member_t assistant_parts[] = {
     { "refusal", &refusal_part, STRICT, NULL },
     { .name = NULL },
 };
-static const di_shape_t part = { .kind = DI_SHAPE_TAGGED,
-                                 .name = "ChatCompletionRequestContentBlock", .tag = "type",
-                                 .members = parts };
+static const di_shape_t part = {
+    .kind = DI_SHAPE_TAGGED, .name = "ChatCompletionRequestContentBlock",
+    .tag = "type", .members = parts,
+};
 static const di_shape_t assistant_part = {
-    .kind = DI_SHAPE_TAGGED, .name = "ChatCompletionRequestContentBlock", .tag = "type",
-    .members = assistant_parts,
+    .kind = DI_SHAPE_TAGGED, .name = "ChatCompletionRequestContentBlock",
+    .tag = "type", .members = assistant_parts,
 };
 
 #define CONTENT_COMPLAINT  "content should be a string or a list"
@@ -211,9 +212,10 @@ static const di_member_t roles[] = {
     { "function", NULL, STRICT, "use the role 'tool'" },
     { .name = NULL },
 };
-static const di_shape_t message_shape = { .kind = DI_SHAPE_TAGGED,
-                                          .name = "ChatCompletionRequestMessage",
-                                          .tag = "role", .members = roles };
+static const di_shape_t message_shape = {
+    .kind = DI_SHAPE_TAGGED, .name = "ChatCompletionRequestMessage",
+    .tag = "role", .members = roles,
+};
 static const di_shape_t message_list = { .kind = DI_SHAPE_LIST,
                                          .of = &message_shape };
 
@@ -284,9 +286,10 @@ static const di_member_t schema_members[] = {
     { "description", &di_shape_text, STRICT, NULL },
     { .name = NULL },
 };
-static const di_shape_t schema_shape = { .kind = DI_SHAPE_STRUCT,
-                                         .name = "ChatCompletionResponseFormatJsonSchema",
-                                         .members = schema_members };
+static const di_shape_t schema_shape = {
+    .kind = DI_SHAPE_STRUCT, .name = "ChatCompletionResponseFormatJsonSchema",
+    .members = schema_members,
+};
 static const di_member_t schema_format_members[] = {
     { "json_schema", &schema_shape, REQUIRED, NULL }, { .name = NULL },
 };
@@ -304,9 +307,10 @@ static const di_member_t formats[] = {
     { .name = "text" },
     { .name = NULL },
 };
-static const di_shape_t format = { .kind = DI_SHAPE_TAGGED,
-                                   .name = "ChatCompletionResponseFormat", .tag = "type",
-                                   .members = formats };
+static const di_shape_t format = {
+    .kind = DI_SHAPE_TAGGED, .name = "ChatCompletionResponseFormat",
+    .tag = "type", .members = formats,
+};
 
 static const di_shape_t thinking = { .kind = DI_SHAPE_STRUCT,
                                      .name = "ChatCompletionThinking",
@@ -319,9 +323,10 @@ static const di_shape_t stop = {
 static const di_member_t stream_members[] = {
     { "include_usage", &di_shape_bool, 0, NULL }, { .name = NULL },
 };
-static const di_shape_t stream_options = { .kind = DI_SHAPE_STRUCT,
-                                           .name = "ChatCompletionStreamOptions",
-                                           .members = stream_members };
+static const di_shape_t stream_options = {
+    .kind = DI_SHAPE_STRUCT, .name = "ChatCompletionStreamOptions",
+    .members = stream_members,
+};
 
 /* Fields of sampling are the strict codec's own (params.c). */
 static const di_member_t members[] = {
@@ -361,9 +366,10 @@ check_choice(di_rq_t *rq, const di_json_t *v)
     static const di_member_t chosen_members[] = {
         { "name", &di_shape_text, REQUIRED, NULL }, { .name = NULL },
     };
-    static const di_shape_t  chosen = { .kind = DI_SHAPE_STRUCT,
-                                        .name = "ChatCompletionToolChoiceFunction",
-                                        .members = chosen_members };
+    static const di_shape_t chosen = {
+        .kind = DI_SHAPE_STRUCT, .name = "ChatCompletionToolChoiceFunction",
+        .members = chosen_members,
+    };
     static const di_member_t object_members[] = {
         { "type", &function_type, REQUIRED, NULL },
         { "function", &chosen, REQUIRED, NULL },

@@ -75,25 +75,23 @@ static const struct {
 
 /* ----------------------------------------------------------------- errors */
 
-/* Record `what` at p with its line and column. */
+/* Record `what` at p with its line and column; serde_json counts the byte at
+ * p as read. */
 static int
 fail(reader_t *r, int code, const char *p, const char *what)
 {
     size_t offset = (size_t) (p - r->copy), line = 1, start = 0, i;
+    size_t read = offset + (r->lax && p < r->end);
 
-    for (i = 0; i < offset; i++) {
+    for (i = 0; i < read; i++) {
         if (r->body[i] == '\n') {
             line++;
             start = i + 1;
         }
     }
 
-    /* serde_json's column is that of the last byte there is. */
-    if (r->lax && p == r->end)
-        start++;
-
     return di_err_set(r->err, code, offset, "%s at line %zu column %zu", what,
-                      line, offset - start + 1);
+                      line, read - start + !r->lax);
 }
 
 /* Where the two readings have words of their own for one fault. */
@@ -289,6 +287,39 @@ put_utf8(char *dst, uint32_t c)
     return dst;
 }
 
+/* What is wrong with the escape at p (and the one behind it), in serde_json's
+ * words and at its places. */
+static int
+lax_escape_fault(reader_t *r, const char *p)
+{
+    const char *whole = "lone leading surrogate in hex escape";
+    int32_t     c;
+
+    if (r->end - p < 6)
+        return fail(r, DI_EFORMAT, r->end, "EOF while parsing a string");
+
+    c = hex4(p + 2);
+    if (c < 0)
+        return fail(r, DI_EFORMAT, p + 5, "invalid escape");
+
+    if (c >= 0xdc00)
+        return fail(r, DI_EFORMAT, p + 5, whole);
+
+    p += 6;
+    if (p == r->end || (*p == '\\' && p + 1 == r->end))
+        return fail(r, DI_EFORMAT, r->end, "EOF while parsing a string");
+
+    if (*p != '\\' || p[1] != 'u')
+        return fail(r, DI_EFORMAT, p + (*p == '\\'),
+                    "unexpected end of hex escape");
+
+    if (r->end - p < 6)
+        return fail(r, DI_EFORMAT, r->end, "EOF while parsing a string");
+
+    return fail(r, DI_EFORMAT, p + 5, hex4(p + 2) < 0 ? "invalid escape"
+                                                      : whole);
+}
+
 /* \uXXXX or a pair of them at *src (the backslash); writes to *dst. */
 static int
 unicode_escape(reader_t *r, char **src, char **dst)
@@ -298,7 +329,8 @@ unicode_escape(reader_t *r, char **src, char **dst)
 
     c = hex4(p + 2);
     if (c < 0)
-        return fail_as(r, p, "\\u needs four hex digits", "invalid escape");
+        return r->lax ? lax_escape_fault(r, p)
+               : fail(r, DI_EFORMAT, p, "\\u needs four hex digits");
 
     if (c == 0 && !r->lax)
         return fail(r, DI_EFORMAT, p, "\\u0000 is not allowed");
@@ -308,10 +340,8 @@ unicode_escape(reader_t *r, char **src, char **dst)
     if (c >= 0xd800 && c <= 0xdfff) {
         low = c < 0xdc00 && p[6] == '\\' && p[7] == 'u' ? hex4(p + 8) : -1;
         if (low < 0xdc00 || low > 0xdfff)
-            return fail_as(r, r->lax ? p + 6 : p, "lone surrogate escape",
-                           c < 0xdc00 && low < 0
-                           ? "unexpected end of hex escape"
-                           : "lone leading surrogate in hex escape");
+            return r->lax ? lax_escape_fault(r, p)
+                   : fail(r, DI_EFORMAT, p, "lone surrogate escape");
 
         c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
         *src += 6;
@@ -332,6 +362,9 @@ escape(reader_t *r, char **src, char **dst)
         return unicode_escape(r, src, dst);
 
     at = c == '\0' ? NULL : strchr(from, c);
+    if (at == NULL && r->lax && *src + 1 == r->end)
+        return fail(r, DI_EFORMAT, r->end, "EOF while parsing a string");
+
     if (at == NULL)
         return fail_as(r, r->lax && *src + 1 < r->end ? *src + 1 : *src,
                        "unknown escape in a string",
@@ -431,8 +464,8 @@ read_number(reader_t *r, di_json_t *node)
 
     p += minus;
     q = *p == '0' ? p + 1 : digits(p);
-    if (q == p) {
-        r->p = p;
+    if (q == p || (r->lax && *p == '0' && digits(q) > q)) {
+        r->p = q;
         return unexpected(r, WANT_DIGIT);
     }
 
@@ -740,8 +773,10 @@ read_step(reader_t *r)
             return unexpected(r, object ? WANT_MEMBER_END : WANT_ELEMENT_END);
         r->p++;
         skip_space(r);
-        if (r->lax && (*r->p == '}' || *r->p == ']'))
+        if (r->lax && *r->p == (object ? '}' : ']'))
             return fail(r, DI_EFORMAT, r->p, "trailing comma");
+        if (r->lax && r->p == r->end)
+            return unexpected(r, WANT_VALUE);
 
     } else if (r->lax && r->p == r->end) {
         return unexpected(r, object ? WANT_MEMBER_END : WANT_ELEMENT_END);

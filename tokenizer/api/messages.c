@@ -114,9 +114,10 @@ static const di_shape_t added = { .kind = DI_SHAPE_STRUCT,
 static const di_member_t added_kinds[] = {
     { "tool_reference", &added, 0, NULL }, { .name = NULL },
 };
-static const di_shape_t added_tool = { .kind = DI_SHAPE_TAGGED,
-                                       .name = "MessagesToolReference", .tag = "type",
-                                       .members = added_kinds };
+static const di_shape_t added_tool = {
+    .kind = DI_SHAPE_TAGGED, .name = "MessagesToolReference", .tag = "type",
+    .members = added_kinds,
+};
 static const di_member_t addition_members[] = {
     { "tool", &added_tool, REQUIRED, NULL }, CACHE, { .name = NULL },
 };
@@ -212,9 +213,10 @@ static const di_shape_t message_list = { .kind = DI_SHAPE_LIST,
 static const di_member_t system_blocks[] = {
     { "text", &text_block, 0, NULL }, { .name = NULL },
 };
-static const di_shape_t system_block = { .kind = DI_SHAPE_TAGGED,
-                                         .name = "MessagesSystemBlock", .tag = "type",
-                                         .members = system_blocks };
+static const di_shape_t system_block = {
+    .kind = DI_SHAPE_TAGGED, .name = "MessagesSystemBlock", .tag = "type",
+    .members = system_blocks,
+};
 static const di_shape_t system_content = {
     .kind = DI_SHAPE_TEXT_OR_LIST, .name = CONTENT_COMPLAINT,
     .of = &system_block, .expects = "a string or an array of text blocks",

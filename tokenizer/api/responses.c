@@ -70,9 +70,10 @@ static const di_member_t output_parts[] = {
     { "input_file", NULL, STRICT, no_files },
     { .name = NULL },
 };
-static const di_shape_t output_part = { .kind = DI_SHAPE_TAGGED,
-                                        .name = "ResponsesToolCallOutputItem", .tag = "type",
-                                        .members = output_parts };
+static const di_shape_t output_part = {
+    .kind = DI_SHAPE_TAGGED, .name = "ResponsesToolCallOutputItem",
+    .tag = "type", .members = output_parts,
+};
 static const di_shape_t content = {
     .kind = DI_SHAPE_TEXT_OR_LIST, .of = &part,
     .name = "content should be a string or a list of content blocks",
