@@ -232,6 +232,52 @@ test_limits(void)
     }
 }
 
+/* Grammars that would crash or stall a careless compiler: an error at once,
+ * or, where it is a large but honest one, a grammar. */
+static void
+test_bombs(void)
+{
+    static const struct {
+        const char    *open, *middle, *close;
+        di_gram_kind_t kind;
+        int            n;
+        bool           fine;
+    } bombs[] = {
+        { "(", "a", ")", DI_GRAM_REGEX, 60000, false },
+        { "(", "a", "", DI_GRAM_REGEX, 60000, false },
+        { "(", "a", "){1,100}", DI_GRAM_REGEX, 10, false },
+        { "(a|b)*", "a", "(a|b){9}", DI_GRAM_REGEX, 9, false },
+        { "root ::= (", "\"a\"", ")", DI_GRAM_EBNF, 60000, false },
+        { "{\"items\":", "{}", "}", DI_GRAM_SCHEMA, 100000, false },
+        { "{\"items\":", "{}", "}", DI_GRAM_SCHEMA, 1500, false },
+        { "{\"items\":", "{}", "}", DI_GRAM_SCHEMA, 100, true },
+        { "", "{\"maxLength\":5000}", "", DI_GRAM_SCHEMA, 1, true },
+        { "", "{\"maxLength\":900000}", "", DI_GRAM_SCHEMA, 1, false },
+    };
+    const di_gram_opts_t opts = { .flexible = true };
+
+    for (size_t i = 0; i < sizeof(bombs) / sizeof(bombs[0]); i++) {
+        size_t        open = strlen(bombs[i].open);
+        size_t        close = strlen(bombs[i].close), len = 0;
+        di_gram_err_t err = { 0 };
+        di_gram_t    *g;
+        char         *s = malloc((open + close) * (size_t) bombs[i].n + 64);
+
+        for (int k = 0; k < bombs[i].n; k++, len += open)
+            memcpy(s + len, bombs[i].open, open);
+        len += (size_t) sprintf(s + len, "%s", bombs[i].middle);
+        for (int k = 0; k < bombs[i].n; k++, len += close)
+            memcpy(s + len, bombs[i].close, close);
+        g = grammar_make(bombs[i].kind, s, len, &opts, &err);
+        if ((g != NULL) != bombs[i].fine)
+            printf("bomb %zu: %s %s\n", i, err.keyword, err.text);
+        CHECK_EQ_INT(g != NULL, bombs[i].fine);
+        CHECK(g != NULL || err.text[0] != '\0');
+        di_gram_unref(g);
+        free(s);
+    }
+}
+
 int
 main(void)
 {
@@ -245,5 +291,6 @@ main(void)
     test_depth();
     test_blobs();
     test_limits();
+    test_bombs();
     return check_done("grammar_match");
 }

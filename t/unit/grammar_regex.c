@@ -44,7 +44,7 @@ random_atom(int depth)
 {
     if (depth > 0 && rand() % 3 == 0) {
         put(ONE_OF("(", "(?:", "(?i:", "(?<n>", "(?s:", "(?-i:"));
-        if (re_len >= 4 && memcmp(re + re_len - 4, "(?<n>" + 1, 4) == 0)
+        if (re_len >= 4 && memcmp(re + re_len - 4, "?<n>", 4) == 0)
             re[re_len - 2] = (char) ('a' + rand() % 26);
         random_alt(depth - 1);
         put(")");

@@ -14,7 +14,7 @@
 #include "build.h"
 
 #define BLOCK_BYTES     (64u * 1024)
-#define MEMORY_DEFAULT  ((size_t) 64 << 20)
+#define MEMORY_DEFAULT  ((size_t) 128 << 20)
 #define BLOB_DEFAULT    ((size_t) 16 << 20)
 #define WORK_DEFAULT    20000000u
 #define INPUT_MAX       ((size_t) 8 << 20)

@@ -42,7 +42,7 @@ typedef enum {
 
 /* What a compilation may use.  0 takes the default. */
 typedef struct {
-    size_t   memory_bytes;  /* while compiling; default 64 MB                */
+    size_t   memory_bytes;  /* while compiling; default 128 MB               */
     size_t   blob_bytes;    /* of the result; default 16 MB                  */
     uint64_t work;          /* elementary steps, about 10 ns each; default
                                20 million                                    */

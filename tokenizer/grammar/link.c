@@ -135,6 +135,9 @@ typedef struct {
     const di_gram_arc_t *arcs;      /* [n_arcs] of the state at hand         */
     uint32_t       n_arcs;
     const uint32_t *map;            /* state over code points -> ours        */
+    struct {
+        uint32_t to, id;
+    } full[4];                      /* full_block()'s last answer by tail    */
 } lower_t;
 
 static uint32_t
@@ -192,8 +195,12 @@ full_block(lower_t *l, unsigned tail, uint32_t to)
 
     if (tail == 0)
         return to;
-    low_edge(l, &s, 0x80, 0xbf, full_block(l, tail - 1, to));
-    return low_intern(l, &s);
+    if (l->full[tail].to != to) {
+        low_edge(l, &s, 0x80, 0xbf, full_block(l, tail - 1, to));
+        l->full[tail].to = to;
+        l->full[tail].id = low_intern(l, &s);
+    }
+    return l->full[tail].id;
 }
 
 /* Edges of s over the bytes from `byte` on, each the first of `tail` more
@@ -366,6 +373,7 @@ put_rule(out_t *o, uint32_t number)
     uint32_t             n = reached(c, d, map, list), first = o->n_states;
     lower_t              l = { .c = c, .map = map };
 
+    memset(l.full, 0xff, sizeof(l.full));
     l.buckets = di_gram_alloc(c, BUCKETS, sizeof(uint32_t));
     memset(l.buckets, 0xff, BUCKETS * sizeof(uint32_t));
     for (uint32_t i = 0; i < n; i++)

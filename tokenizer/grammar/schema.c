@@ -476,7 +476,8 @@ di_gram_schema(di_gram_ctx_t *c, json_t *schema)
 
     x.where = di_gram_alloc(c, DI_GRAM_BUCKETS, sizeof(*x.where));
     x.memo = di_gram_alloc(c, DI_GRAM_BUCKETS, sizeof(*x.memo));
-    x.patterns = di_gram_alloc(c, DI_GRAM_BUCKETS, sizeof(*x.patterns));
+    x.texts = di_gram_alloc(c, DI_GRAM_BUCKETS, sizeof(*x.texts));
+    x.scalars = di_gram_alloc(c, DI_GRAM_BUCKETS, sizeof(*x.scalars));
     x.any_string = x.any_number = DI_GRAM_NONE;
 
     if (!json_is_object(schema) && !json_is_boolean(schema))

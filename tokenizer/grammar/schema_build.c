@@ -784,17 +784,27 @@ only(const di_gram_forms_t *f, di_gram_type_t type)
 }
 
 static uint32_t
-scalar_rule(di_gram_schema_t *x, const di_gram_forms_t *f,
-            di_gram_type_t type)
+scalar_rule(di_gram_schema_t *x, di_gram_forms_t *f, di_gram_type_t type)
 {
     bool                 string = type == DI_GRAM_T_STRING, any;
     const di_gram_dfa_t *all = scalar_texts(x->c, f, type, &any);
+    di_gram_memo_t     **at, *m;
     uint32_t             rule;
 
     if (any)
         return string ? any_string(x) : any_number(x);
+    at = di_gram_bucket(x->scalars, &all, sizeof(all) / 4);
+    for (m = *at; m != NULL; m = m->next) {
+        if (m->lang == all && m->forms->f.type == type)
+            return m->rule;
+    }
+    m = di_gram_alloc(x->c, 1, sizeof(*m));
+    m->lang = all;
+    m->forms = f;
+    m->next = *at;
+    *at = m;
     all = string ? di_gram_dfa_string(x->c, all) : all;
-    rule = di_gram_rule_new(x->c, NULL);
+    rule = m->rule = di_gram_rule_new(x->c, NULL);
     x->c->rules[rule].dfa = all;
     return rule;
 }

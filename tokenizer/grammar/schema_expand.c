@@ -14,6 +14,7 @@
  * also tries its alternatives together there, as each adds what it evaluates.
  */
 
+#include <stdio.h>
 #include <string.h>
 
 #include "schema.h"
@@ -410,28 +411,74 @@ size_value(expand_t *e, const json_t *schema, const char *key,
     return (uint32_t) d;
 }
 
-/* A pattern's texts.  The strings of the document stay where they are, so
- * that their address names them: equal automata are to be the same one. */
+/* The memo of the texts that a keyword, given by a letter, says with a value;
+ * new with lang NULL.  Equal texts are to be the same automaton. */
+static di_gram_memo_t *
+texts_memo(expand_t *e, char keyword, const char *s, size_t len)
+{
+    char            *key = di_gram_alloc(e->c, len + 2, 1);
+    di_gram_memo_t **at, *m;
+    uint32_t         h = 0;
+
+    key[0] = keyword;
+    memcpy(key + 1, s, len);
+    di_gram_work(e->c, len / 8 + 1);
+    for (size_t i = 0; i <= len; i++)
+        h = h * 31 + (uint8_t) key[i];
+    at = di_gram_bucket(e->x->texts, &h, 1);
+    for (m = *at; m != NULL; m = m->next) {
+        if (strcmp(m->key, key) == 0 && strlen(key) == len + 1)
+            return m;
+    }
+    m = di_gram_alloc(e->c, 1, sizeof(*m));
+    m->key = key;
+    m->next = *at;
+    *at = m;
+    return m;
+}
+
 static const di_gram_dfa_t *
 pattern(expand_t *e, const json_t *schema, const char *key, const char *s,
         size_t len)
 {
-    di_gram_memo_t **at = di_gram_bucket(e->x->patterns, &s, sizeof(s) / 4);
-    di_gram_memo_t  *m;
-    di_gram_node_t  *node;
+    di_gram_memo_t *m = texts_memo(e, 'p', s, len);
 
-    for (m = *at; m != NULL; m = m->next) {
-        if (m->pattern == s)
-            return m->lang;
-    }
-    node = di_gram_regex(e->c, s, len, true,
-                         di_gram_path(e->x, schema, key));
-    m = di_gram_alloc(e->c, 1, sizeof(*m));
-    m->pattern = s;
-    m->lang = di_gram_dfa_merge(e->c,
-        di_gram_dfa_trim(e->c, di_gram_node_dfa(e->c, node)));
-    m->next = *at;
-    *at = m;
+    if (m->lang == NULL)
+        m->lang = di_gram_dfa_merge(e->c, di_gram_dfa_trim(e->c,
+            di_gram_node_dfa(e->c, di_gram_regex(e->c, s, len, true,
+                di_gram_path(e->x, schema, key)))));
+    return m->lang;
+}
+
+static const di_gram_dfa_t *
+length(expand_t *e, uint32_t min, uint32_t max)
+{
+    char            s[32];
+    int             len = snprintf(s, sizeof(s), "%u %u", min, max);
+    di_gram_memo_t *m = texts_memo(e, 'l', s, (size_t) len);
+
+    if (m->lang == NULL)
+        m->lang = di_gram_lang_length(e->c, min, max);
+    return m->lang;
+}
+
+static const di_gram_dfa_t *
+integers(expand_t *e, bool negated)
+{
+    di_gram_memo_t *m = texts_memo(e, negated ? 'n' : 'i', "", 0);
+
+    if (m->lang == NULL)
+        m->lang = di_gram_lang_integer(e->c, negated);
+    return m->lang;
+}
+
+static const di_gram_dfa_t *
+format(expand_t *e, const char *name)
+{
+    di_gram_memo_t *m = texts_memo(e, 'f', name, strlen(name));
+
+    if (m->lang == NULL)
+        m->lang = di_gram_lang_format(e->c, name);
     return m->lang;
 }
 
@@ -619,8 +666,7 @@ kw_type(apply_t *a)
         is = is_type(a, a->v, &integer);
     }
     if (integer && !is)
-        a->never = !narrow(a->e, a->f, di_gram_lang_integer(a->e->c,
-                                                            a->negated));
+        a->never = !narrow(a->e, a->f, integers(a->e, a->negated));
     else
         a->never = is == a->negated;
 }
@@ -725,8 +771,7 @@ kw_length(apply_t *a)
 
     bounds(a, &min, &max);
     if (!a->never && (min > 0 || max != DI_GRAM_NONE))
-        a->never = !narrow(a->e, a->f, di_gram_lang_length(a->e->c, min,
-                                                           max));
+        a->never = !narrow(a->e, a->f, length(a->e, min, max));
 }
 
 static void
@@ -771,7 +816,7 @@ kw_format(apply_t *a)
             return;
         }
     }
-    lang = di_gram_lang_format(a->e->c, name);
+    lang = format(a->e, name);
     if (lang == NULL)
         di_gram_refuse(a->e->x, a->schema, a->key,
                        "is not a format that is held");
