@@ -1,0 +1,61 @@
+# DeepSeek-V4.1 through nginx: the tiny trained checkpoint, as any other model.
+
+use DI::Engine;
+use Cwd ();
+use JSON::PP ();
+
+BEGIN {
+    my $model = Cwd::abs_path('t/data/tiny-v41-fp8');
+
+    DI::Engine->export_module;
+    DI::Engine->start(kind => 'model', model => $model,
+                      args => ['--exact', '--max-model-len', 2048,
+                               '--kv-memory', '64m', '--max-seqs', 4]);
+}
+
+use Test::Nginx::Socket 'no_plan';
+
+our $Pool = <<'END';
+    deepinfer_pool tiny {
+        model   $TEST_NGINX_DEEPINFER_MODEL;
+        engine  unix:$TEST_NGINX_DEEPINFER_SOCK;
+    }
+END
+
+our $Chat = <<'END';
+        location = /v1/chat/completions {
+            deepinfer_pass tiny;
+            deepinfer_api chat;
+        }
+END
+
+add_block_preprocessor(sub {
+    my ($block) = @_;
+
+    $block->set_value(http_config => $::Pool);
+    $block->set_value(config => $::Chat);
+    $block->set_value(no_error_log => "[alert]\n[emerg]\n[crit]\n");
+    $block->set_value(timeout => 60);
+});
+
+# What the reference makes of a prompt, as JSON has it.
+sub golden {
+    my ($prompt) = @_;
+
+    open my $f, '<:raw', 't/data/tiny-v41-fp8/golden/greedy.json' or die $!;
+    my $text = JSON::PP::decode_json(join '', <$f>)->{$prompt}{text};
+    return JSON::PP->new->ascii->encode([$text]) =~ s/^\["|"\]$//gr;
+}
+
+log_level('notice');
+no_long_string();
+run_tests();
+
+__DATA__
+
+=== TEST 1: a chat without thinking, the golden's text
+--- request
+POST /v1/chat/completions
+{"model":"tiny","messages":[{"role":"user","content":"What is a hacker?"}],"max_tokens":64,"temperature":0,"thinking":{"type":"disabled"}}
+--- response_body_like eval
+qr/\Q${\ substr(main::golden('chat'), 0, 100)}\E/
