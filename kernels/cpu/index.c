@@ -134,7 +134,7 @@ round_queries(const di_cpu_index_t *a, size_t row, float *q)
     }
 }
 
-/* Entries [i, i + n) of the scope, at most KEYS. */
+/* Entries [i, i + n) of the scope, 1 to KEYS. */
 static void
 score_some(const di_cpu_index_t *a, const scope_t *s, const float *w,
            const float *q, size_t i, size_t n, float *score)
@@ -142,6 +142,7 @@ score_some(const di_cpu_index_t *a, const scope_t *s, const float *w,
     const size_t dim = a->keys.dim;
     float        keys[KEYS * KEY_MAX], dots[HEADS_MAX * KEYS], dot;
 
+    assert(n >= 1 && n <= KEYS);
     for (size_t e = 0; e < n; e++) {
         size_t j = entry_at(s, i + e);
 
