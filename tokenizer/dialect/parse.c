@@ -57,7 +57,9 @@ typedef struct {
     uint32_t          n;
     uint8_t           act;       /* of unmatched bytes                      */
     bool              newlines;  /* a rule takes newlines before itself     */
-    bool              plain;     /* unmatched bytes are shown as they are   */
+    bool              plain;     /* unmatched bytes are shown as they are,
+                                  * but for what a string escapes           */
+    di_delta_kind_t   kind;      /* plain: as what                          */
     bool              first[512];        /* a pattern begins so             */
 } stage_t;
 
@@ -276,7 +278,10 @@ add_stages(builder_t *b, stage_t *stages)
             st->begin = b->begins + b->n_patterns;
         }
         st->act = r->options.json ? st->phase->act_json : st->phase->act;
-        st->plain = st->act == DI_ACT_REASONING || st->act == DI_ACT_TEXT;
+        st->plain = st->act == DI_ACT_REASONING || st->act == DI_ACT_TEXT
+                    || st->act == DI_ACT_STRING;
+        st->kind = st->act == DI_ACT_REASONING ? DI_DELTA_REASONING
+                   : st->act == DI_ACT_TEXT ? DI_DELTA_TEXT : DI_DELTA_ARGS;
         st->n = 0;
 
         for (k = 0; k < st->phase->n; k++)
@@ -1188,43 +1193,54 @@ di_parse_token(di_parse_t *p, int32_t id, bool stoppable)
         di_sbuf_add(&p->held, s, n);
 }
 
+/* May these bytes go to the sink as they are, now that nothing is held? */
+static bool
+is_plain(const di_parse_t *p, const char *s, size_t n)
+{
+    const stage_t *st = p->stage;
+    bool           string = st->act == DI_ACT_STRING;
+    unsigned char  c;
+    size_t         i, len;
+
+    for (i = 0; i < n; i += len) {
+        c = (unsigned char) s[i];
+        len = 1;
+
+        if (st->first[c] || (c == '\n' && st->newlines)
+            || (string && (c < 0x20 || c == '"' || c == '\\'))
+            || (c >= 0x80 && di_utf8_step(s + i, n - i, &len) != DI_UTF8_OK))
+            return false;
+    }
+
+    return n != 0;
+}
+
 bool
 di_parse_single(di_parse_t *p, int32_t id)
 {
     const di_rules_t *r = p->rules;
-    const stage_t    *st = p->stage;
     const char       *s;
-    di_delta_t        d = { .end = 0 };
-    size_t            n, i, len;
+    di_delta_t        d = { .kind = p->stage->kind };
+    size_t            n;
 
     if (p->bytes.len != 0 || p->held.len != 0 || p->fresh || p->under_way
-        || p->kept.len != 0 || !st->plain)
+        || p->kept.len != 0 || p->held_tokens != 0 || !p->stage->plain)
         return false;
 
     s = di_vocab_bytes(r->options.vocab, id, &n);
-    if (s == NULL || n == 0 || di_vocab_is_added(r->options.vocab, id))
+    if (s == NULL || di_vocab_is_added(r->options.vocab, id)
+        || !is_plain(p, s, n))
         return false;
 
-    for (i = 0; i < n; i += len) {
-        len = 1;
-        if (st->first[(unsigned char) s[i]]
-            || (s[i] == '\n' && st->newlines)
-            || ((unsigned char) s[i] >= 0x80
-                && di_utf8_step(s + i, n - i, &len) != DI_UTF8_OK))
-            return false;
-    }
-
     if (r->options.official) {
-        if (p->held_tokens != 0
-            || (n >= 3 && memcmp(s + n - 3, "\xef\xbf\xbd", 3) == 0))
+        if (n >= 3 && memcmp(s + n - 3, "\xef\xbf\xbd", 3) == 0)
             return false;
-        p->last = st->act;
+        p->last = p->stage->act;
         p->acted = true;
     }
 
-    d.kind = st->act == DI_ACT_REASONING ? DI_DELTA_REASONING : DI_DELTA_TEXT;
-    d.data = s;
-    d.len = n;
+    d.data = d.plain = s;
+    d.len = d.plain_len = n;
     p->base += n;
     p->piece_from = p->base;
     p->sink(p->ctx, &d);
