@@ -283,7 +283,7 @@ struct ngx_http_deepinfer_pool_s {
     ngx_http_deepinfer_stats_t    *stats;       /* in the shared zone */
 
     /* the worker's own */
-    di_tok_t                      *tok;         /* for prompts in place */
+    ngx_array_t                    toks;        /* of di_tok_t *, idle */
     ngx_queue_t                    waiting;     /* prepared, by ctx->queue */
     ngx_uint_t                     turn;        /* breaks ties of engines */
 };
@@ -342,7 +342,7 @@ struct ngx_http_deepinfer_prepare_s {
     ngx_http_deepinfer_pool_t     *pool;
     const ngx_http_deepinfer_gen_t *api;
     di_codec_t                     codec;
-    di_tok_t                      *tok;         /* NULL: make one */
+    di_tok_t                      *tok;         /* the running thread's own */
     ngx_chain_t                   *bufs;        /* the body, as it was read */
     size_t                         len;         /* of the body */
     u_char                        *gathered;    /* malloc'ed copy, or NULL */
@@ -358,6 +358,10 @@ struct ngx_http_deepinfer_prepare_s {
     int32_t                       *ids;         /* owned, [n_ids] prompt */
     size_t                         n_ids;
     size_t                         ids_max;     /* room in ids */
+    di_work_t                     *work;        /* owned, to be encoded in
+                                                   parts; NULL: ids are made */
+    ngx_atomic_t                   next;        /* part of work to be taken */
+    ngx_uint_t                     tasks;       /* threads that work on it */
     ngx_http_deepinfer_part_t     *parts;       /* owned, [n_parts] */
     size_t                         n_parts;     /* 0: ids are one prompt */
 
@@ -370,6 +374,7 @@ struct ngx_http_deepinfer_prepare_s {
                                                    no engine */
     di_api_err_t                   err;         /* status 0: none */
     unsigned                       store:1;     /* the answer */
+    unsigned                       parallel:1;  /* other threads may help */
 };
 
 
@@ -489,6 +494,12 @@ void ngx_http_deepinfer_exiting(ngx_http_deepinfer_main_conf_t *mcf);
 
 void ngx_http_deepinfer_prepare(ngx_http_deepinfer_prepare_t *p);
 void ngx_http_deepinfer_prepare_free(ngx_http_deepinfer_prepare_t *p);
+void ngx_http_deepinfer_prepare_part_of(ngx_http_deepinfer_prepare_t *p,
+    di_tok_t *tok);
+int ngx_http_deepinfer_prepare_join(ngx_http_deepinfer_prepare_t *p);
+di_tok_t *ngx_http_deepinfer_take_tok(ngx_http_deepinfer_pool_t *pool);
+void ngx_http_deepinfer_give_tok(ngx_http_deepinfer_pool_t *pool,
+    di_tok_t *tok);
 int ngx_http_deepinfer_prepare_parse(ngx_http_deepinfer_prepare_t *p,
     const char *body);
 int ngx_http_deepinfer_prepare_conv(ngx_http_deepinfer_prepare_t *p,

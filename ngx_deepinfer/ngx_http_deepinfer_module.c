@@ -11,6 +11,10 @@
 #include "ngx_http_deepinfer.h"
 
 
+/* idle encoders that a worker keeps for a pool */
+
+#define NGX_HTTP_DEEPINFER_TOKS       8
+
 #define NGX_HTTP_DEEPINFER_ZONE_MIN   (8 * ngx_pagesize)
 #define NGX_HTTP_DEEPINFER_ZONE_SIZE  (16 * 1024 * 1024)
 
@@ -429,7 +433,7 @@ ngx_http_deepinfer_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_conf_merge_uint_value(conf->codec, prev->codec, DI_CODEC_STRICT);
     ngx_conf_merge_msec_value(conf->ping, prev->ping, 15000);
     ngx_conf_merge_size_value(conf->buffer_size, prev->buffer_size, 64 * 1024);
-    ngx_conf_merge_size_value(conf->thread_size, prev->thread_size, 32 * 1024);
+    ngx_conf_merge_size_value(conf->thread_size, prev->thread_size, 16 * 1024);
     ngx_conf_merge_value(conf->ignore_client_abort,
                          prev->ignore_client_abort, 0);
 
@@ -713,9 +717,10 @@ ngx_http_deepinfer_init_process(ngx_cycle_t *cycle)
 
         ngx_queue_init(&pools[i]->waiting);
 
-        if (di_tok_open(pools[i]->vocab, &pools[i]->tok) != DI_OK) {
-            ngx_log_error(NGX_LOG_EMERG, cycle->log, 0,
-                          "deepinfer: no memory for a tokenizer");
+        if (ngx_array_init(&pools[i]->toks, cycle->pool,
+                           NGX_HTTP_DEEPINFER_TOKS, sizeof(di_tok_t *))
+            != NGX_OK)
+        {
             return NGX_ERROR;
         }
 
@@ -733,6 +738,7 @@ ngx_http_deepinfer_init_process(ngx_cycle_t *cycle)
 static void
 ngx_http_deepinfer_exit_process(ngx_cycle_t *cycle)
 {
+    di_tok_t                        **toks;
     ngx_uint_t                        i, j;
     ngx_http_deepinfer_pool_t       **pools;
     ngx_http_deepinfer_engine_t      *engines;
@@ -749,18 +755,19 @@ ngx_http_deepinfer_exit_process(ngx_cycle_t *cycle)
 
     for (i = 0; i < mcf->pools.nelts; i++) {
 
-        if (pools[i]->tok == NULL) {
-            continue;
-        }
-
         engines = pools[i]->engines.elts;
 
         for (j = 0; j < pools[i]->engines.nelts; j++) {
             ngx_http_deepinfer_engine_deinit(&engines[j]);
         }
 
-        di_tok_close(pools[i]->tok);
-        pools[i]->tok = NULL;
+        toks = pools[i]->toks.elts;
+
+        for (j = 0; j < pools[i]->toks.nelts; j++) {
+            di_tok_close(toks[j]);
+        }
+
+        pools[i]->toks.nelts = 0;
     }
 
     if (mcf->redis) {

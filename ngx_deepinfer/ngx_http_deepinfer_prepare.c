@@ -12,6 +12,11 @@
 #include "ngx_http_deepinfer.h"
 
 
+/* text that a thread encodes at a time, about half a millisecond's */
+
+#define NGX_HTTP_DEEPINFER_PART_BYTES  16384
+
+
 static int ngx_http_deepinfer_prepare_room(ngx_http_deepinfer_prepare_t *p,
     size_t more);
 static void ngx_http_deepinfer_prepare_too_long(
@@ -25,8 +30,7 @@ static ngx_int_t ngx_http_deepinfer_read_file(ngx_buf_t *b, u_char *dst);
 void
 ngx_http_deepinfer_prepare(ngx_http_deepinfer_prepare_t *p)
 {
-    u_char    *body;
-    di_tok_t  *tok;
+    u_char  *body;
 
     body = ngx_http_deepinfer_body(p);
     if (body == NULL) {
@@ -53,21 +57,7 @@ ngx_http_deepinfer_prepare(ngx_http_deepinfer_prepare_t *p)
     free(p->gathered);
     p->gathered = NULL;
 
-    if (p->tok) {
-        (void) p->api->encode(p);
-        return;
-    }
-
-    if (di_tok_open(p->pool->vocab, &tok) != DI_OK) {
-        (void) ngx_http_deepinfer_prepare_no_memory(p);
-        return;
-    }
-
-    p->tok = tok;
     (void) p->api->encode(p);
-    p->tok = NULL;
-
-    di_tok_close(tok);
 }
 
 
@@ -120,7 +110,10 @@ ngx_http_deepinfer_prepare_parse(ngx_http_deepinfer_prepare_t *p,
 }
 
 
-/* A conversation, in the model's dialect. */
+/*
+ * A conversation, in the model's dialect.  A long one is left to be encoded in
+ * parts, where other threads may help.
+ */
 
 int
 ngx_http_deepinfer_prepare_conv(ngx_http_deepinfer_prepare_t *p,
@@ -131,36 +124,117 @@ ngx_http_deepinfer_prepare_conv(ngx_http_deepinfer_prepare_t *p,
     di_err_t  err;
 
     ngx_memzero(&err, sizeof(di_err_t));
+    p->next = 0;
 
-    rc = di_dialect_encode(p->pool->dialect, p->tok, conv,
-                           NGX_HTTP_DEEPINFER_PROMPT_MAX, &p->ids, &p->n_ids,
-                           &err);
+    rc = di_work_open(p->pool->dialect, p->pool->vocab, conv,
+                      NGX_HTTP_DEEPINFER_PART_BYTES, &p->work, &err);
 
-    switch (rc) {
+    if (rc == DI_OK) {
 
-    case DI_OK:
-        return DI_OK;
+        if (p->parallel && di_work_parts(p->work) > 1) {
+            return DI_OK;
+        }
 
-    case DI_ELIMIT:
-        ngx_http_deepinfer_prepare_too_long(p);
-        break;
+        ngx_http_deepinfer_prepare_part_of(p, p->tok);
+        return ngx_http_deepinfer_prepare_join(p);
+    }
 
-    case DI_EINVAL:
+    p->work = NULL;
+
+    if (rc == DI_EINVAL) {
         (void) snprintf(param, sizeof(param), "%s[%zu]", p->api->prompt,
                         err.offset);
         di_api_err_set(&p->err, 400, "invalid_request_error", "", param,
                        "%s", err.text);
-        break;
+        return rc;
+    }
 
-    default:
-        di_api_err_set(&p->err, 500, "server_error", "", "",
-                       "The prompt could not be encoded: %s.", err.text);
+    di_api_err_set(&p->err, 500, "server_error", "", "",
+                   "The prompt could not be encoded: %s.", err.text);
+    return rc;
+}
+
+
+/* Encode parts until none is left.  Several threads may be at it. */
+
+void
+ngx_http_deepinfer_prepare_part_of(ngx_http_deepinfer_prepare_t *p,
+    di_tok_t *tok)
+{
+    size_t             n;
+    ngx_atomic_uint_t  i;
+
+    n = di_work_parts(p->work);
+
+    while ((i = ngx_atomic_fetch_add(&p->next, 1)) < n) {
+        di_work_encode(p->work, i, tok);
+    }
+}
+
+
+/* All parts are encoded. */
+
+int
+ngx_http_deepinfer_prepare_join(ngx_http_deepinfer_prepare_t *p)
+{
+    int       rc;
+    di_err_t  err;
+
+    ngx_memzero(&err, sizeof(di_err_t));
+
+    rc = di_work_finish(p->work, NGX_HTTP_DEEPINFER_PROMPT_MAX, &p->ids,
+                        &p->n_ids, &err);
+
+    di_work_close(p->work);
+    p->work = NULL;
+
+    if (rc == DI_OK) {
+        return DI_OK;
     }
 
     p->ids = NULL;
     p->n_ids = 0;
 
+    if (rc == DI_ELIMIT) {
+        ngx_http_deepinfer_prepare_too_long(p);
+
+    } else {
+        di_api_err_set(&p->err, 500, "server_error", "", "",
+                       "The prompt could not be encoded: %s.", err.text);
+    }
+
     return rc;
+}
+
+
+/* An encoder for one thread at a time; its cache stays warm. */
+
+di_tok_t *
+ngx_http_deepinfer_take_tok(ngx_http_deepinfer_pool_t *pool)
+{
+    di_tok_t  *tok, **toks;
+
+    if (pool->toks.nelts) {
+        toks = pool->toks.elts;
+        return toks[--pool->toks.nelts];
+    }
+
+    return (di_tok_open(pool->vocab, &tok) == DI_OK) ? tok : NULL;
+}
+
+
+void
+ngx_http_deepinfer_give_tok(ngx_http_deepinfer_pool_t *pool, di_tok_t *tok)
+{
+    di_tok_t  **toks;
+
+    if (pool->toks.nelts == pool->toks.nalloc) {
+        di_tok_close(tok);
+        return;
+    }
+
+    toks = pool->toks.elts;
+    toks[pool->toks.nelts++] = tok;
 }
 
 
@@ -355,6 +429,9 @@ ngx_http_deepinfer_prepare_free(ngx_http_deepinfer_prepare_t *p)
 
     free(p->ids);
     p->ids = NULL;
+
+    di_work_close(p->work);
+    p->work = NULL;
 
     free(p->parts);
     p->parts = NULL;

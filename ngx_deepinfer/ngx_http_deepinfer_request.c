@@ -21,6 +21,18 @@
 #define NGX_HTTP_DEEPINFER_GUARD  15000         /* ms, if there are no pings */
 
 
+#if (NGX_THREADS)
+
+/* What a thread gets. */
+
+typedef struct {
+    ngx_http_deepinfer_ctx_t      *ctx;
+    di_tok_t                      *tok;         /* its own meanwhile */
+} ngx_http_deepinfer_task_t;
+
+#endif
+
+
 static ngx_http_deepinfer_ctx_t *ngx_http_deepinfer_create_ctx(
     ngx_http_request_t *r);
 static void ngx_http_deepinfer_refused(ngx_http_deepinfer_ctx_t *ctx,
@@ -31,8 +43,14 @@ static void ngx_http_deepinfer_watch_client(ngx_http_deepinfer_ctx_t *ctx);
 static void ngx_http_deepinfer_begin_prepare(ngx_http_deepinfer_ctx_t *ctx);
 #if (NGX_THREADS)
 static ngx_int_t ngx_http_deepinfer_post_thread(ngx_http_deepinfer_ctx_t *ctx);
+static ngx_int_t ngx_http_deepinfer_post_task(ngx_http_deepinfer_ctx_t *ctx,
+    void (*handler)(void *data, ngx_log_t *log), ngx_event_handler_pt done);
 static void ngx_http_deepinfer_thread_handler(void *data, ngx_log_t *log);
+static void ngx_http_deepinfer_part_handler(void *data, ngx_log_t *log);
 static void ngx_http_deepinfer_thread_done(ngx_event_t *ev);
+static void ngx_http_deepinfer_part_done(ngx_event_t *ev);
+static ngx_int_t ngx_http_deepinfer_task_over(ngx_http_deepinfer_task_t *t);
+static void ngx_http_deepinfer_post_parts(ngx_http_deepinfer_ctx_t *ctx);
 #endif
 static void ngx_http_deepinfer_prepared(ngx_http_deepinfer_ctx_t *ctx);
 static void ngx_http_deepinfer_fetch(ngx_http_deepinfer_ctx_t *ctx);
@@ -275,8 +293,17 @@ ngx_http_deepinfer_begin_prepare(ngx_http_deepinfer_ctx_t *ctx)
 
 #endif
 
-    ctx->prepare.tok = ctx->pool->tok;
+    ctx->prepare.tok = ngx_http_deepinfer_take_tok(ctx->pool);
+
+    if (ctx->prepare.tok == NULL) {
+        ngx_http_deepinfer_fail_memory(ctx);
+        ngx_http_deepinfer_run(ctx);
+        return;
+    }
+
     ngx_http_deepinfer_prepare(&ctx->prepare);
+    ngx_http_deepinfer_give_tok(ctx->pool, ctx->prepare.tok);
+
     ngx_http_deepinfer_prepared(ctx);
 }
 
@@ -322,22 +349,45 @@ ngx_http_deepinfer_watch_client(ngx_http_deepinfer_ctx_t *ctx)
 static ngx_int_t
 ngx_http_deepinfer_post_thread(ngx_http_deepinfer_ctx_t *ctx)
 {
-    ngx_thread_task_t   *task;
-    ngx_http_request_t  *r;
+    ctx->prepare.parallel = (ctx->prepare.api->open != NULL);
+
+    return ngx_http_deepinfer_post_task(ctx,
+                                        ngx_http_deepinfer_thread_handler,
+                                        ngx_http_deepinfer_thread_done);
+}
+
+
+/* A task holds an encoder of its own, and the request's memory. */
+
+static ngx_int_t
+ngx_http_deepinfer_post_task(ngx_http_deepinfer_ctx_t *ctx,
+    void (*handler)(void *data, ngx_log_t *log), ngx_event_handler_pt done)
+{
+    ngx_thread_task_t          *task;
+    ngx_http_request_t         *r;
+    ngx_http_deepinfer_task_t  *t;
 
     r = ctx->request;
 
-    task = ngx_thread_task_alloc(r->pool, 0);
+    task = ngx_thread_task_alloc(r->pool, sizeof(ngx_http_deepinfer_task_t));
     if (task == NULL) {
         return NGX_ERROR;
     }
 
-    task->ctx = &ctx->prepare;
-    task->handler = ngx_http_deepinfer_thread_handler;
-    task->event.handler = ngx_http_deepinfer_thread_done;
-    task->event.data = ctx;
+    t = task->ctx;
+    t->ctx = ctx;
+    t->tok = ngx_http_deepinfer_take_tok(ctx->pool);
+
+    if (t->tok == NULL) {
+        return NGX_ERROR;
+    }
+
+    task->handler = handler;
+    task->event.handler = done;
+    task->event.data = t;
 
     if (ngx_thread_task_post(ctx->conf->threads, task) != NGX_OK) {
+        ngx_http_deepinfer_give_tok(ctx->pool, t->tok);
         return NGX_ERROR;
     }
 
@@ -346,6 +396,8 @@ ngx_http_deepinfer_post_thread(ngx_http_deepinfer_ctx_t *ctx)
     r->main->blocked++;
     r->aio = 1;
 
+    ctx->prepare.tasks++;
+
     return NGX_OK;
 }
 
@@ -353,37 +405,135 @@ ngx_http_deepinfer_post_thread(ngx_http_deepinfer_ctx_t *ctx)
 static void
 ngx_http_deepinfer_thread_handler(void *data, ngx_log_t *log)
 {
-    ngx_http_deepinfer_prepare(data);
+    ngx_http_deepinfer_task_t  *t = data;
+
+    t->ctx->prepare.tok = t->tok;
+    ngx_http_deepinfer_prepare(&t->ctx->prepare);
+}
+
+
+static void
+ngx_http_deepinfer_part_handler(void *data, ngx_log_t *log)
+{
+    ngx_http_deepinfer_task_t  *t = data;
+
+    ngx_http_deepinfer_prepare_part_of(&t->ctx->prepare, t->tok);
 }
 
 
 static void
 ngx_http_deepinfer_thread_done(ngx_event_t *ev)
 {
-    ngx_connection_t          *c;
-    ngx_http_request_t        *r;
-    ngx_http_deepinfer_ctx_t  *ctx;
+    ngx_connection_t           *c;
+    ngx_http_deepinfer_ctx_t   *ctx;
+    ngx_http_deepinfer_task_t  *t;
 
-    ctx = ev->data;
-    r = ctx->request;
-    c = r->connection;
+    t = ev->data;
+    ctx = t->ctx;
+    c = ctx->request->connection;
 
-    ngx_http_set_log_request(c->log, r);
+    if (ngx_http_deepinfer_task_over(t) != NGX_OK) {
+        return;
+    }
 
-    r->main->blocked--;
-    r->aio = 0;
-
-    if (ctx->closed) {
-
-        /* it was terminated meanwhile, and could not be freed */
-
-        ngx_http_finalize_request(r, NGX_ERROR);
+    if (ctx->prepare.work) {
+        ngx_http_deepinfer_post_parts(ctx);
 
     } else {
         ngx_http_deepinfer_prepared(ctx);
     }
 
     ngx_http_run_posted_requests(c);
+}
+
+
+static void
+ngx_http_deepinfer_part_done(ngx_event_t *ev)
+{
+    ngx_connection_t           *c;
+    ngx_http_deepinfer_ctx_t   *ctx;
+    ngx_http_deepinfer_task_t  *t;
+
+    t = ev->data;
+    ctx = t->ctx;
+    c = ctx->request->connection;
+
+    if (ngx_http_deepinfer_task_over(t) != NGX_OK) {
+        return;
+    }
+
+    (void) ngx_http_deepinfer_prepare_join(&ctx->prepare);
+    ngx_http_deepinfer_prepared(ctx);
+
+    ngx_http_run_posted_requests(c);
+}
+
+
+/* NGX_OK: it was the last task of a request that still lives. */
+
+static ngx_int_t
+ngx_http_deepinfer_task_over(ngx_http_deepinfer_task_t *t)
+{
+    ngx_connection_t          *c;
+    ngx_http_request_t        *r;
+    ngx_http_deepinfer_ctx_t  *ctx;
+
+    ctx = t->ctx;
+    r = ctx->request;
+    c = r->connection;
+
+    ngx_http_set_log_request(c->log, r);
+
+    ngx_http_deepinfer_give_tok(ctx->pool, t->tok);
+
+    r->main->blocked--;
+    ctx->prepare.tasks--;
+
+    if (ctx->prepare.tasks) {
+        return NGX_AGAIN;
+    }
+
+    r->aio = 0;
+
+    if (!ctx->closed) {
+        return NGX_OK;
+    }
+
+    /* it was terminated meanwhile, and could not be freed */
+
+    ngx_http_finalize_request(r, NGX_ERROR);
+    ngx_http_run_posted_requests(c);
+
+    return NGX_DONE;
+}
+
+
+/* As many threads as there are parts, or CPUs. */
+
+static void
+ngx_http_deepinfer_post_parts(ngx_http_deepinfer_ctx_t *ctx)
+{
+    ngx_uint_t  i, n;
+
+    n = ngx_min(di_work_parts(ctx->prepare.work), (size_t) ngx_ncpu);
+
+    for (i = 0; i < n; i++) {
+        if (ngx_http_deepinfer_post_task(ctx, ngx_http_deepinfer_part_handler,
+                                         ngx_http_deepinfer_part_done)
+            != NGX_OK)
+        {
+            break;
+        }
+    }
+
+    /* one is enough */
+
+    if (i == 0) {
+        ctx->retry_after = 1;
+        ngx_http_deepinfer_fail(ctx, 503, "overloaded",
+                                "Too many long prompts are being read.");
+        ngx_http_deepinfer_run(ctx);
+    }
 }
 
 #endif

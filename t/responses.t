@@ -2,6 +2,7 @@
 # responses in the shared zone.
 
 use strict;
+use utf8;
 use warnings;
 
 use DI::Client qw(http_get http_post http_request);
@@ -30,10 +31,16 @@ END
         deepinfer_api  responses;
         client_max_body_size 1m;
     }
-    location = /v1/messages { deepinfer_pass echo; deepinfer_api messages; }
+    location = /v1/messages {
+        deepinfer_pass echo;
+        deepinfer_api  messages;
+        client_max_body_size 2m;
+    }
     location = /v1/messages/count_tokens {
         deepinfer_pass echo;
         deepinfer_api  count_tokens;
+        deepinfer_thread_pool off;
+        client_max_body_size 2m;
     }
     location /v1/models { deepinfer_api models; }
     location = /health { deepinfer_api health; }
@@ -183,6 +190,24 @@ my $count = json_of(http_post($port, '/v1/messages/count_tokens', {
 is($count->{input_tokens},
    json_of(messages('@@say hello', system => 'Be brief.'))
        ->{usage}{input_tokens}, 'count_tokens counts what a message has');
+
+# a long conversation, encoded in parts by several threads, and in place
+my $long = join ' ', map { "word$_ and ${_}th 你好" } 1 .. 8000;
+is(json_of(messages("\@\@say x\n$long"))->{usage}{input_tokens},
+   json_of(http_post($port, '/v1/messages/count_tokens', {
+       model => 'echo', messages => [{ role => 'user',
+                                       content => "\@\@say x\n$long" }],
+   }))->{input_tokens}, 'a long prompt has the same tokens');
+for (1 .. 20) {
+    my $client = DI::Client->connect(port => $port);
+    $client->request('POST', '/v1/messages', {
+        model => 'echo', max_tokens => 5,
+        messages => [{ role => 'user', content => $long }] });
+    DI::Proc::pause(0.0003 * $_);
+    $client->rst;
+}
+is(json_of(messages('@@say on'))->{content}[0]{text}, 'on',
+   'clients that leave while threads work on their prompt');
 
 # errors in each API's own shape
 for (['/v1/messages', 'invalid_request_error', 400, '{'],

@@ -148,4 +148,19 @@ int di_dialect_encode(const di_dialect_t *dialect, di_tok_t *tok,
                       const di_conv_t *conv, size_t limit, int32_t **ids,
                       size_t *n, di_err_t *err);
 
+/* The same in parts, for several threads.  open() renders and cuts; each part
+ * is then encoded once, by any thread, with a di_tok_t of its own; finish(),
+ * after all of them, gives the ids as di_dialect_encode() would.  A part has
+ * about part_bytes of text: a prompt of less is one part. */
+typedef struct di_work_s di_work_t;
+
+int di_work_open(const di_dialect_t *dialect, const di_vocab_t *vocab,
+                 const di_conv_t *conv, size_t part_bytes, di_work_t **work,
+                 di_err_t *err);
+size_t di_work_parts(const di_work_t *work);
+void di_work_encode(di_work_t *work, size_t part, di_tok_t *tok);
+int di_work_finish(di_work_t *work, size_t limit, int32_t **ids, size_t *n,
+                   di_err_t *err);
+void di_work_close(di_work_t *work);
+
 #endif
