@@ -191,8 +191,8 @@ sub run_and_check {
     return $o;
 }
 
-my $france = [{ role => 'user',
-                content => 'What is the capital of France?' }];
+# No near-tie on the way to this answer, whatever the arithmetic.
+my $france = [{ role => 'user', content => 'Name the capital of France.' }];
 my @lines = lines(
     { messages => $france },
     { prompt_ids => $case{'chat-capital'}{prompt_ids} },
@@ -245,7 +245,7 @@ is(scalar(@{ $answers[20]{ids} }), 2,
    'generate: a last line without newline, after all errors');
 
 ($status, $out) = run_engine('', 'generate', @options, '--message',
-                             'What is the capital of France?');
+                             'Name the capital of France.');
 is($out, "The capital of France is Paris.\n", 'generate --message');
 
 # A long line is refused, whole, and the next one is answered.
@@ -316,7 +316,9 @@ for my $i (0 .. 7) {
     }
     is($wrong, 0, "score, $c->{name}: token_logprob is that in the list");
 }
-my %bound = (f32 => [0.002, 0.002], bf16 => [0.04, 0.3], q8 => [0.10, 0.67]);
+# A third of the goldens: their mean varies more than that of them all, which
+# t/unit/golden.c holds to 0.10.
+my %bound = (f32 => [0.002, 0.002], bf16 => [0.04, 0.3], q8 => [0.12, 0.67]);
 cmp_ok($n, '>', 470, 'score: compared with the goldens');
 cmp_ok($sum / $n, '<=', $bound{$arith}[0], 'score: mean difference');
 cmp_ok($worst, '<=', $bound{$arith}[1], 'score: worst difference');
