@@ -20,35 +20,72 @@ typedef enum {
     LIST, NAMES, NAMES_MAP, REGEX, REGEX_MAP, REF,
 } keyword_kind_t;
 
+/* The meta-schema's vocabularies, in the order in which it looks at a schema:
+ * what lies within one is judged before its own limits. */
+typedef enum {
+    CORE = 0, APPLICATOR, UNEVALUATED, VALIDATION, METADATA, ANNOTATION,
+    N_VOCABULARIES,
+} vocabulary_t;
+
 static const struct {
     const char     *name;
     keyword_kind_t  kind;
+    vocabulary_t    vocabulary;
 } keywords[] = {
-    { "type", TYPE }, { "properties", SCHEMA_MAP },
-    { "patternProperties", REGEX_MAP }, { "$defs", SCHEMA_MAP },
-    { "definitions", SCHEMA_MAP }, { "dependentSchemas", SCHEMA_MAP },
-    { "dependentRequired", NAMES_MAP },
-    { "items", SCHEMA }, { "additionalProperties", SCHEMA },
-    { "not", SCHEMA }, { "if", SCHEMA }, { "then", SCHEMA },
-    { "else", SCHEMA }, { "contains", SCHEMA }, { "propertyNames", SCHEMA },
-    { "unevaluatedItems", SCHEMA }, { "unevaluatedProperties", SCHEMA },
-    { "contentSchema", SCHEMA },
-    { "allOf", SCHEMAS }, { "anyOf", SCHEMAS }, { "oneOf", SCHEMAS },
-    { "prefixItems", SCHEMAS },
-    { "required", NAMES }, { "enum", LIST }, { "examples", LIST },
-    { "title", TEXT }, { "description", TEXT }, { "format", TEXT },
-    { "$comment", TEXT }, { "$id", TEXT }, { "$anchor", TEXT },
-    { "contentEncoding", TEXT }, { "contentMediaType", TEXT },
-    { "deprecated", FLAG }, { "readOnly", FLAG }, { "writeOnly", FLAG },
-    { "uniqueItems", FLAG },
-    { "minimum", NUMBER }, { "maximum", NUMBER },
-    { "exclusiveMinimum", NUMBER }, { "exclusiveMaximum", NUMBER },
-    { "multipleOf", POSITIVE },
-    { "minLength", COUNT }, { "maxLength", COUNT }, { "minItems", COUNT },
-    { "maxItems", COUNT }, { "minProperties", COUNT },
-    { "maxProperties", COUNT }, { "minContains", COUNT },
-    { "maxContains", COUNT },
-    { "pattern", REGEX }, { "$ref", REF }, { "$dynamicRef", REF },
+    { "$schema", TEXT, CORE },
+    { "$defs", SCHEMA_MAP, CORE },
+    { "definitions", SCHEMA_MAP, CORE },
+    { "$comment", TEXT, CORE },
+    { "$id", TEXT, CORE },
+    { "$anchor", TEXT, CORE },
+    { "$ref", REF, CORE },
+    { "$dynamicRef", REF, CORE },
+    { "properties", SCHEMA_MAP, APPLICATOR },
+    { "patternProperties", REGEX_MAP, APPLICATOR },
+    { "dependentSchemas", SCHEMA_MAP, APPLICATOR },
+    { "items", SCHEMA, APPLICATOR },
+    { "additionalProperties", SCHEMA, APPLICATOR },
+    { "not", SCHEMA, APPLICATOR },
+    { "if", SCHEMA, APPLICATOR },
+    { "then", SCHEMA, APPLICATOR },
+    { "else", SCHEMA, APPLICATOR },
+    { "contains", SCHEMA, APPLICATOR },
+    { "propertyNames", SCHEMA, APPLICATOR },
+    { "allOf", SCHEMAS, APPLICATOR },
+    { "anyOf", SCHEMAS, APPLICATOR },
+    { "oneOf", SCHEMAS, APPLICATOR },
+    { "prefixItems", SCHEMAS, APPLICATOR },
+    { "unevaluatedItems", SCHEMA, UNEVALUATED },
+    { "unevaluatedProperties", SCHEMA, UNEVALUATED },
+    { "type", TYPE, VALIDATION },
+    { "dependentRequired", NAMES_MAP, VALIDATION },
+    { "required", NAMES, VALIDATION },
+    { "enum", LIST, VALIDATION },
+    { "uniqueItems", FLAG, VALIDATION },
+    { "minimum", NUMBER, VALIDATION },
+    { "maximum", NUMBER, VALIDATION },
+    { "exclusiveMinimum", NUMBER, VALIDATION },
+    { "exclusiveMaximum", NUMBER, VALIDATION },
+    { "multipleOf", POSITIVE, VALIDATION },
+    { "minLength", COUNT, VALIDATION },
+    { "maxLength", COUNT, VALIDATION },
+    { "minItems", COUNT, VALIDATION },
+    { "maxItems", COUNT, VALIDATION },
+    { "minProperties", COUNT, VALIDATION },
+    { "maxProperties", COUNT, VALIDATION },
+    { "minContains", COUNT, VALIDATION },
+    { "maxContains", COUNT, VALIDATION },
+    { "pattern", REGEX, VALIDATION },
+    { "examples", LIST, METADATA },
+    { "title", TEXT, METADATA },
+    { "description", TEXT, METADATA },
+    { "deprecated", FLAG, METADATA },
+    { "readOnly", FLAG, METADATA },
+    { "writeOnly", FLAG, METADATA },
+    { "contentSchema", SCHEMA, ANNOTATION },
+    { "format", TEXT, ANNOTATION },
+    { "contentEncoding", TEXT, ANNOTATION },
+    { "contentMediaType", TEXT, ANNOTATION },
 };
 
 typedef struct {
@@ -340,13 +377,31 @@ check_keyword(check_t *c, const di_json_t *v, keyword_kind_t kind)
     return kind == REGEX ? check_regex(c, v, v->v.str) : DI_OK;
 }
 
+/* The keywords of one vocabulary, in the schema's order. */
 static int
-check_schema(check_t *c, const di_json_t *v)
+check_vocabulary(check_t *c, const di_json_t *v, vocabulary_t which)
 {
     const size_t     n = sizeof(keywords) / sizeof(keywords[0]);
     const di_json_t *m;
     size_t           i;
     int              rc = DI_OK;
+
+    for (m = v->v.list.first; m != NULL && rc == DI_OK; m = m->next) {
+        for (i = 0; i < n && !di_json_is(&m->key, keywords[i].name); i++) {
+            /* void */
+        }
+        if (i < n && keywords[i].vocabulary == which)
+            rc = check_keyword(c, m, keywords[i].kind);
+    }
+
+    return rc;
+}
+
+static int
+check_schema(check_t *c, const di_json_t *v)
+{
+    vocabulary_t i;
+    int          rc = DI_OK;
 
     if (v->type == DI_JSON_TRUE || v->type == DI_JSON_FALSE)
         return DI_OK;
@@ -354,13 +409,8 @@ check_schema(check_t *c, const di_json_t *v)
     if (v->type != DI_JSON_OBJECT)
         return wrong(c, v, " is not of types \"boolean\", \"object\"");
 
-    for (m = v->v.list.first; m != NULL && rc == DI_OK; m = m->next) {
-        for (i = 0; i < n && !di_json_is(&m->key, keywords[i].name); i++) {
-            /* void */
-        }
-        if (i < n)
-            rc = check_keyword(c, m, keywords[i].kind);
-    }
+    for (i = CORE; i < N_VOCABULARIES && rc == DI_OK; i++)
+        rc = check_vocabulary(c, v, i);
 
     return rc;
 }

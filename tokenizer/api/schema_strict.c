@@ -249,7 +249,8 @@ read_schema(strict_t *s, const di_json_t *v)
         return read_typed(s, v, type);
 
     if (any_of != NULL && any_of->type != DI_JSON_ARRAY)
-        return unreadable(s, "field `anyOf`: expected a sequence");
+        return unreadable(s, "field `anyOf`: invalid type, expected a"
+                          " sequence");
 
     if (any_of != NULL)
         return read_all(s, any_of);
