@@ -19,8 +19,16 @@
 #define KEY_MAX   1024           /* values of a key                         */
 #define KEYS      8              /* scored at a time                        */
 
-/* Scratch of a part: queries, then scores, then blocks' scores. */
-#define SCORES_MAX ((DI_CPU_SCRATCH / sizeof(float) - QUERY_MAX) / 9 * 8)
+/* Scratch of a part. */
+typedef struct {
+    float q[QUERY_MAX];
+    float keys[KEYS * KEY_MAX];
+    float dots[HEADS_MAX * KEYS];        /* of head, of key                 */
+    float score[];                       /* entries', then blocks'          */
+} scratch_t;
+
+#define SCORES_MAX \
+    ((DI_CPU_SCRATCH - sizeof(scratch_t)) / sizeof(float) / 9 * 8)
 
 /* ------------------------------------------------------------- selection -- */
 
@@ -137,39 +145,39 @@ round_queries(const di_cpu_index_t *a, size_t row, float *q)
 /* Entries [i, i + n) of the scope, 1 to KEYS. */
 static void
 score_some(const di_cpu_index_t *a, const scope_t *s, const float *w,
-           const float *q, size_t i, size_t n, float *score)
+           size_t i, size_t n, scratch_t *x)
 {
     const size_t dim = a->keys.dim;
-    float        keys[KEYS * KEY_MAX], dots[HEADS_MAX * KEYS], dot;
+    float        dot;
 
     assert(n >= 1 && n <= KEYS);
     for (size_t e = 0; e < n; e++) {
         size_t j = entry_at(s, i + e);
 
         di_cpu_cache_get(&a->keys, s->table[j / a->keys.n], j % a->keys.n,
-                         keys + e * dim);
+                         x->keys + e * dim);
     }
-    di_cpu_vec->dots(q, a->n_heads, keys, n, dim, dots, KEYS);
+    di_cpu_vec->dots(x->q, a->n_heads, x->keys, n, dim, x->dots, KEYS);
     for (size_t e = 0; e < n; e++) {
-        score[i + e] = 0;
+        x->score[i + e] = 0;
         for (size_t h = 0; h < a->n_heads; h++) {
-            dot = dots[h * KEYS + e];
+            dot = x->dots[h * KEYS + e];
             if (dot > 0)
-                score[i + e] += w[h] * dot;
+                x->score[i + e] += w[h] * dot;
         }
     }
 }
 
 static void
 score_entries(const di_cpu_index_t *a, size_t row, const scope_t *s,
-              const float *q, float *score)
+              scratch_t *x)
 {
     const float *w = a->w + row * a->n_heads;
     size_t       n;
 
     for (size_t i = 0; i < s->n; i += n) {
         n = s->n - i < KEYS ? s->n - i : KEYS;
-        score_some(a, s, w, q, i, n, score);
+        score_some(a, s, w, i, n, x);
     }
 }
 
@@ -199,19 +207,20 @@ index_run(const di_cpu_op_t *op, size_t row, di_cpu_worker_t *worker)
     const di_cpu_index_t *a = &op->u.index;
     int32_t              *selected = a->selected + row * (1 + a->top_k);
     scope_t               s = scope_of(a, row);
-    float                *q = worker->scratch, *score = q + QUERY_MAX;
+    scratch_t            *x = worker->scratch;
 
     assert(s.n <= SCORES_MAX);
     /* Nothing to choose, and nobody to choose for. */
     if (s.n > a->top_k || (a->makes && s.n > 0)) {
-        round_queries(a, row, q);
-        score_entries(a, row, &s, q, score);
+        round_queries(a, row, x->q);
+        score_entries(a, row, &s, x);
     }
-    selected[0] = (int32_t) select_best(score, s.n, a->top_k, selected + 1);
+    selected[0] = (int32_t) select_best(x->score, s.n, a->top_k,
+                                        selected + 1);
     for (int32_t i = 1; s.blocks != NULL && i <= selected[0]; i++)
         selected[i] = (int32_t) entry_at(&s, (size_t) selected[i]);
     if (a->makes)
-        make_candidates(a, row, score, s.n, score + s.n);
+        make_candidates(a, row, x->score, s.n, x->score + s.n);
 }
 
 void
