@@ -14,14 +14,20 @@ machine; the machine has two cores in mind: servers get both, clients share.
 """
 
 import argparse
+import ast
+import gettext
+import glob
+import gzip
 import json
 import os
+import random
 import re
 import shutil
 import signal
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 
@@ -328,12 +334,58 @@ class Bench:
         quiet()
         print(run([os.path.join(self.a.build, "bench", "ipc")]), end="")
 
+    def texts(self, folder):
+        """English, Chinese and code of what a Debian machine holds, the
+        texts by which other tokenizers are measured; NAME=FILE of each."""
+        lib = sysconfig.get_paths()["stdlib"]
+        english, chinese = [], []
+        for p in sorted(glob.glob(lib + "/*.py") + glob.glob(lib + "/*/*.py")):
+            try:
+                tree = ast.parse(open(p, encoding="utf-8").read())
+            except (SyntaxError, UnicodeDecodeError):
+                continue
+            docs = [ast.get_docstring(n) for n in ast.walk(tree)
+                    if isinstance(n, (ast.Module, ast.ClassDef,
+                                      ast.FunctionDef))]
+            english += [d for d in docs
+                        if d and len(d) > 200 and ">>>" not in d]
+        for p in sorted(glob.glob("/usr/share/doc/nodejs/api/*.md")):
+            with open(p, encoding="utf-8") as f:
+                english.append(re.sub(r"```.*?```", "", f.read(), flags=re.S))
+        for p in sorted(glob.glob("/usr/share/**/zh_*/LC_MESSAGES/*.mo",
+                                  recursive=True)):
+            with open(p, "rb") as f:
+                found = gettext.GNUTranslations(f)._catalog.values()
+            chinese += [v for v in found if v and 2 * sum(
+                "\u4e00" <= c <= "\u9fff" for c in v) > len(v)]
+        code = []
+        for p in (sorted(glob.glob(lib + "/*.py"))[:60]
+                  + sorted(glob.glob("/usr/include/*.h"))[:120]):
+            with open(p, encoding="utf-8", errors="ignore") as f:
+                code.append(f.read())
+        random.Random(1).shuffle(code)
+
+        made = {"english": "\n\n".join(english), "code": "\n".join(code),
+                "chinese": "\n".join(dict.fromkeys(chinese))}
+        for name, text in made.items():
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
+                f.write(text)
+        return [f"{n}={os.path.join(folder, n)}" for n in made]
+
     def codec(self):
-        for b in ("tokenizer", "chat_out"):
-            p = os.path.join(self.a.build, "bench", b)
-            if os.path.exists(p):
-                quiet()
-                print(run([p], "1"), end="")
+        quiet()
+        with tempfile.TemporaryDirectory() as folder:
+            vocab = os.path.join(folder, "tokenizer.json")
+            with gzip.open(os.path.join(ROOT, "t/data/tokenizer/deepseek/"
+                                        "tokenizer.json.gz")) as f:
+                with open(vocab, "wb") as out:
+                    shutil.copyfileobj(f, out)
+            print(run([os.path.join(self.a.build, "bench", "tokenizer"),
+                       vocab] + self.texts(folder)), end="")
+        p = os.path.join(self.a.build, "bench", "chat_out")
+        if os.path.exists(p):
+            quiet()
+            print(run([p], "1"), end="")
 
     # ------------------------------------------------------------ servers --
 
