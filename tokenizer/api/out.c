@@ -431,16 +431,14 @@ di_out_item(di_choice_out_t *c, di_delta_kind_t kind)
     return begin_item(c, kind, NULL, 0);
 }
 
-/* A custom tool's input is the value of its only parameter; official: unless
- * the first key is another. */
+/* A custom tool's input is the value of its only parameter, or, if the model
+ * wrote another first, all the arguments' JSON. */
 static void
-custom_input(di_choice_out_t *c, di_item_t *item, const di_delta_t *d,
-             di_delta_t *out)
+custom_input(di_item_t *item, const di_delta_t *d, di_delta_t *out)
 {
     static const char expected[] = "{\"input\": \"";
     const size_t      n = sizeof(expected) - 1;
 
-    (void) c;
     *out = *d;
 
     switch (item->input) {
@@ -506,7 +504,7 @@ take_args(di_choice_out_t *c, const di_delta_t *d)
         return;
 
     if (item->tool != NULL && item->tool->kind == DI_TOOL_CUSTOM) {
-        custom_input(c, item, d, &part);
+        custom_input(item, d, &part);
         d = &part;
     }
 
