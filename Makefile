@@ -84,6 +84,10 @@ UNIT_BIN      := $(patsubst t/unit/%.c,$(BUILD)/unit/%,$(UNIT_SRC))
 BENCH_BIN     := $(patsubst t/bench/%.c,$(BUILD)/bench/%,$(BENCH_SRC))
 FUZZ_BIN      := $(patsubst t/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 
+# Under AddressSanitizer: all but one, which computes for minutes what model,
+# kernels and gguf_types have gone through.
+ASAN_UNITS    := $(filter-out golden,$(notdir $(UNIT_SRC:.c=)))
+
 # The unit tests that start threads or share memory between them.
 TSAN_UNITS    := $(filter ipc% ring% pool% kernels% sched% serve% vocab%, \
                    $(notdir $(UNIT_SRC:.c=)))
@@ -173,7 +177,7 @@ units: $(ECHO) $(addprefix $(BUILD)/unit/,$(UNITS))
 	@t/unit.sh $(filter $(BUILD)/unit/%,$^)
 
 asan:
-	@$(submake) -j$(JOBS) units BUILD=build-asan OPT=-O1 \
+	@$(submake) -j$(JOBS) units BUILD=build-asan OPT=-O1 UNITS='$(ASAN_UNITS)' \
 	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all \
 	    -fno-omit-frame-pointer'
 
@@ -214,6 +218,15 @@ $(BUILD)/obj/kernels/%_amx.o:    VEC := $(AMX)
 # These are all unrolled: at -O1, or instrumented, each takes minutes.  The
 # unit test's guard bytes watch what they write.
 $(BUILD)/obj/kernels/cpu/matmul_q8_%.o: VEC += -O2 -fno-sanitize=all
+# What only other CPUs run is nothing that a fuzzer needs to see into.
+ifneq ($(findstring build-fuzz,$(BUILD)),)
+PLAIN         := $(foreach isa,avxvnni avx512 amx, \
+                   $(filter %_$(isa).o,$(call obj,$(KERN_SRC)))) \
+                 $(filter %/matmul_q8_avx2.o,$(call obj,$(KERN_SRC)))
+$(PLAIN): override CC  := cc
+$(PLAIN): override SAN :=
+$(PLAIN): FUZZ_FLAGS   :=
+endif
 
 # libFuzzer instruments everything and brings main() to the target alone.
 FUZZ_FLAGS    := $(if $(findstring build-fuzz,$(BUILD)),-fsanitize=fuzzer-no-link)
