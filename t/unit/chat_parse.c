@@ -135,7 +135,7 @@ check_accepted(void)
     taken("\"user\":\"u\",\"metadata\":{\"a\":\"b\"},\"store\":false,"
           "\"service_tier\":\"auto\",\"parallel_tool_calls\":true,"
           "\"prompt_cache_key\":\"k\",\"safety_identifier\":\"s\","
-          "\"tools\":[],\"tool_choice\":\"auto\",\"functions\":[],"
+          "\"tools\":[],\"tool_choice\":\"auto\","
           "\"function_call\":\"none\",\"response_format\":{\"type\":\"text\"},"
           "\"modalities\":[\"text\"],\"verbosity\":\"medium\","
           "\"reasoning_effort\":\"none\",\"stop\":[],\"logit_bias\":{},"
@@ -331,6 +331,7 @@ static const struct {
     { ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]",
       "tools", "unsupported_parameter", "no spelling for tools" },
     { ",\"functions\":[{}]", "functions", "unsupported_parameter", "" },
+    { ",\"functions\":[]", "functions", "unsupported_parameter", "" },
     { ",\"tool_choice\":\"required\"", "tool_choice", "invalid_value",
       "no tools" },
     { ",\"tool_choice\":\"maybe\"", "tool_choice", "invalid_value",

@@ -413,17 +413,14 @@ verbosity(di_rq_t *rq, const di_json_t *v)
     return one_of(rq, v, "medium", "medium", "'medium'");
 }
 
-/* What came before tools: an empty list offers nothing. */
+/* What came before tools; OpenAI refuses an empty list, too. */
 static int
 functions(di_rq_t *rq, const di_json_t *v)
 {
     if (v->type != DI_JSON_ARRAY)
         return di_field_type(v, rq->path, "an array", rq->e);
 
-    if (v->v.list.n > 0)
-        return di_field_refuse(rq->path, "use tools", rq->e);
-
-    return DI_OK;
+    return di_field_refuse(rq->path, "use tools", rq->e);
 }
 
 static int
