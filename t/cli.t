@@ -191,8 +191,8 @@ sub run_and_check {
     return $o;
 }
 
-# No near-tie on the way to this answer, whatever the arithmetic.
-my $france = [{ role => 'user', content => 'Name the capital of France.' }];
+my $france = [{ role => 'user',
+                content => 'What is the capital of France?' }];
 my @lines = lines(
     { messages => $france },
     { prompt_ids => $case{'chat-capital'}{prompt_ids} },
@@ -222,10 +222,6 @@ my @answers = map { $json->decode($_) } split(/\n/, $out);
 
 is($status, 1, 'generate, bad lines: status 1 at the end');
 is(scalar(@answers), 21, 'generate, bad lines: one answer a line');
-is($answers[0]{text}, 'The capital of France is Paris.',
-   'generate: messages, the end token is not in the text');
-is($answers[0]{ids}[-1], 2, 'generate: the end token is in the ids');
-is($answers[0]{finish_reason}, 'stop', 'generate: it stopped');
 is($json->encode($answers[1]), $json->encode($answers[0]),
    'generate: the chat template gives the golden prompt');
 is(scalar(@{ $answers[2]{ids} }), 4, 'generate: max_tokens');
@@ -243,6 +239,16 @@ for my $i (0 .. $#expected) {
 }
 is(scalar(@{ $answers[20]{ids} }), 2,
    'generate: a last line without newline, after all errors');
+
+# No near-tie on the way to this answer, whatever the arithmetic.
+my $name = [{ role => 'user', content => 'Name the capital of France.' }];
+($status, $out, $err) = run_engine(join('', lines({ messages => $name })),
+                                   'generate', '--json', '-', @options);
+my $paris = $json->decode($out);
+is($paris->{text}, 'The capital of France is Paris.',
+   'generate: messages, the end token is not in the text');
+is($paris->{ids}[-1], 2, 'generate: the end token is in the ids');
+is($paris->{finish_reason}, 'stop', 'generate: it stopped');
 
 ($status, $out) = run_engine('', 'generate', @options, '--message',
                              'Name the capital of France.');
