@@ -153,7 +153,8 @@ put_head(di_arith_t arith, const float *x, size_t head, size_t hd, size_t k,
     } else if (arith == DI_ARITH_BF16) {
         memcpy(row + head * hd * 2, piece, hd * 2);
         memcpy(row + k * 2 + head * b * 8, piece + hd * 2, b * 8);
-        memset(row + k * 2 + end, 0, (end + 63) / 64 * 64 - end);
+        if ((head + 1) * hd == k)
+            memset(row + k * 2 + end, 0, (end + 63) / 64 * 64 - end);
     } else {
         memcpy(row + head * hd, piece, hd);
         memcpy(row + k + head * b * 4, piece + hd, b * 4);
