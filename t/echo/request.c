@@ -2,8 +2,9 @@
  * request.c - from a submission to a request with its script.
  *
  * What a request shall answer stands in the last user message of its prompt,
- * which is found by ChatML's or DeepSeek's control tokens; a prompt without them is all
- * user text.  A request is one allocation, its script two or three more.
+ * which is found by ChatML's or DeepSeek's control tokens; a prompt without
+ * them is all user text.  A request is one allocation, its script two or three
+ * more.
  */
 
 #include <stdlib.h>

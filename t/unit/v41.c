@@ -135,7 +135,7 @@ test_greedy(const side_t *side, di_model_t *m)
     json_decref(all);
 }
 
-/* ------------------------------------------------- inside of a step: probe -- */
+/* ---------------------------------------------- inside of a step: probe -- */
 
 typedef struct {
     di_v41_t   *s;
@@ -407,7 +407,7 @@ test_restart(const side_t *side, di_arith_t arith)
     di_model_close(m);
 }
 
-/* ------------------------------------------------------------- invariance -- */
+/* ----------------------------------------------------------- invariance -- */
 
 /* One token at a time, in chunks, and beside others: the same bits. */
 static void
@@ -511,7 +511,7 @@ loss(const side_t *side, di_arith_t arith)
     return total / (q.n - 1);
 }
 
-/* ------------------------------------------------------------------ drafts -- */
+/* --------------------------------------------------------------- drafts -- */
 
 static void
 check_drafts(di_model_t *m, const v41_seq_t *q, const json_t *tokens,

@@ -199,7 +199,7 @@ test_engram(const di_v41_conf_t *c, const char *dir)
     json_decref(prompts);
 }
 
-/* --------------------------------------------------------------- refusals -- */
+/* ------------------------------------------------------------- refusals -- */
 
 /* Each line replaces a piece of tiny-v41's config.json; the error must name
  * what is wrong. */

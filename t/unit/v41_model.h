@@ -56,8 +56,8 @@ static inline di_model_t *
 v41_open(const char *dir, di_arith_t arith, uint32_t max_rows)
 {
     di_model_conf_t conf = {
-        .arith = arith, .round_caches = v41_rounds, .n_threads = 2, .max_rows = max_rows,
-        .max_seqs = V41_SEQS, .max_model_len = V41_LEN,
+        .arith = arith, .round_caches = v41_rounds, .n_threads = 2,
+        .max_rows = max_rows, .max_seqs = V41_SEQS, .max_model_len = V41_LEN,
         .kv_bytes = 64u << 20,
     };
     di_model_t *m = NULL;
