@@ -142,7 +142,7 @@ escape_class(regex_t *x, char e, di_gram_set_t *set)
     return true;
 }
 
-/* Behind \p or \P. */
+/* Behind \p or \P.  (?i) leaves properties as they are, as in PCRE2. */
 static di_gram_set_t
 property(regex_t *x, bool negate)
 {
@@ -167,8 +167,6 @@ property(regex_t *x, bool negate)
     if (name >= x->end || !di_gram_set_property(x->c, name, len, &set))
         unsupported(x, "this Unicode property");
     x->at = close + 1;
-    if (x->caseless)
-        set = di_gram_set_caseless(x->c, set);
     return negate ? di_gram_set_not(x->c, set) : set;
 }
 
@@ -317,6 +315,8 @@ static const struct {
     { "xdigit", { { '0', '9' }, { 'A', 'F' }, { 'a', 'f' } }, 3 },
 };
 
+#define POSIX_ALPHA  0           /* its place in posix[]                    */
+
 /* [:name:] or [:^name:]; at is on its bracket. */
 static bool
 posix_class(regex_t *x, di_gram_set_t *set)
@@ -341,9 +341,11 @@ posix_class(regex_t *x, di_gram_set_t *set)
     for (size_t i = 0; i < sizeof(posix) / sizeof(posix[0]); i++) {
         if (strlen(posix[i].name) == len
             && memcmp(posix[i].name, name, len) == 0) {
+            /* ASCII without case: the Kelvin sign is no upper 'k' here. */
+            if (x->caseless && (strcmp(posix[i].name, "upper") == 0
+                                || strcmp(posix[i].name, "lower") == 0))
+                i = POSIX_ALPHA;
             *set = (di_gram_set_t) { posix[i].r, posix[i].n };
-            if (x->caseless)
-                *set = di_gram_set_caseless(x->c, *set);
             if (negate)
                 *set = di_gram_set_not(x->c, *set);
             x->at = close + 2;
