@@ -49,8 +49,7 @@ DEPS          := gcc libc6-dev make nginx nginx-dev libjansson-dev \
                  libpcre2-dev libhiredis-dev libssl-dev libutf8proc-dev \
                  libxxhash-dev curl ca-certificates python3 python3-pip
 DEPS_TEST     := perl libtest-base-perl libtext-diff-perl python3-venv \
-                 redis-server \
-                 zlib1g-dev
+                 redis-server xz-utils zlib1g-dev
 DEPS_CHECK    := clang-14 libclang-rt-14-dev cppcheck
 
 # -------------------------------------------------------------- sources --
