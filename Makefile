@@ -42,12 +42,12 @@ CPPFLAGS      := -D_GNU_SOURCE -I.
 CFLAGS        ?=
 ALL_CFLAGS    := -std=c17 -g $(OPT) $(WARN) -fPIC -fvisibility=hidden \
                  -ffp-contract=off -pthread $(SAN) $(CFLAGS)
-LDLIBS        := -ljansson -lpcre2-8 -lcrypto -lutf8proc -lxxhash -lm -lpthread
+LDLIBS        := -ljansson -lpcre2-8 -lcrypto -lutf8proc -lm -lpthread
 
 # What apt installs: to build and run, for the tests, and for the checks.
 DEPS          := gcc libc6-dev make nginx nginx-dev libjansson-dev \
                  libpcre2-dev libhiredis-dev libssl-dev libutf8proc-dev \
-                 libxxhash-dev curl ca-certificates python3 python3-pip
+                 curl ca-certificates python3 python3-pip
 DEPS_TEST     := perl libtest-base-perl libtext-diff-perl python3-venv \
                  redis-server xz-utils zlib1g-dev
 DEPS_CHECK    := clang-14 libclang-rt-14-dev cppcheck
