@@ -142,7 +142,7 @@ Serving on port $port.  Ctrl-C stops.  Try:
 curl -N localhost:$port/v1/chat/completions \\
   -H 'Content-Type: application/json' -d '{
   "model": "default", "stream": true, "temperature": 0,
-  "messages": [{"role": "user", "content": "What is the capital of France?"}]
+  "messages": [{"role": "user", "content": "Name the capital of France."}]
 }'
 
 END
