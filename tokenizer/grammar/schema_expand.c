@@ -22,10 +22,10 @@
 #define FORMS_MAX  600u
 
 typedef enum {
-    TODO_LIT,               /* a literal                                     */
-    TODO_CHOICE,            /* one of the lists                              */
-    TODO_KEYWORD,           /* the negation of a keyword                     */
-    TODO_UNEVALUATED,       /* unevaluatedProperties or -Items               */
+    DO_LIT,                 /* a literal                                     */
+    DO_CHOICE,              /* one of the lists                              */
+    DO_KEYWORD,             /* the negation of a keyword                     */
+    DO_UNEVALUATED,         /* unevaluatedProperties or -Items               */
 } todo_kind_t;
 
 typedef struct todo_s  todo_t;
@@ -41,7 +41,7 @@ struct todo_s {
     di_gram_lit_t          lit;
     const di_gram_scope_t *scope;       /* around the literal                */
     const choice_t        *choice;
-    const json_t          *schema;      /* TODO_KEYWORD, TODO_UNEVALUATED    */
+    const json_t          *schema;      /* DO_KEYWORD, DO_UNEVALUATED        */
     const char            *key;
 };
 
@@ -136,7 +136,7 @@ push_lit(expand_t *e, const todo_t *todo, const json_t *v, bool negated,
 
     di_gram_work(e->c, 2);
     *t = (todo_t) {
-        .next = todo, .kind = TODO_LIT, .scope = scope,
+        .next = todo, .kind = DO_LIT, .scope = scope,
         .lit = { .v = v, .negated = negated },
     };
     return t;
@@ -149,7 +149,7 @@ push_const(expand_t *e, const todo_t *todo, const json_t *v, bool negated)
 
     di_gram_work(e->c, 2);
     *t = (todo_t) {
-        .next = todo, .kind = TODO_LIT,
+        .next = todo, .kind = DO_LIT,
         .lit = { .v = v, .negated = negated, .constant = true },
     };
     return t;
@@ -160,7 +160,7 @@ push_choice(expand_t *e, const todo_t *todo, const choice_t *choice)
 {
     todo_t *t = di_gram_alloc(e->c, 1, sizeof(*t));
 
-    *t = (todo_t) { .next = todo, .kind = TODO_CHOICE, .choice = choice };
+    *t = (todo_t) { .next = todo, .kind = DO_CHOICE, .choice = choice };
     return t;
 }
 
@@ -1270,7 +1270,7 @@ kw_required(apply_t *a)
     a->never = a->negated;
 }
 
-/* A list for TODO_KEYWORD is too much for one name: a schema is made. */
+/* A list for DO_KEYWORD is too much for one name: a schema is made. */
 static const json_t *
 requiring(apply_t *a, const json_t *names)
 {
@@ -1336,7 +1336,7 @@ kw_unevaluated(apply_t *a)
                            "is not held negated");
         return;
     }
-    a->todo = push_keyword(a->e, a->todo, TODO_UNEVALUATED, a->schema,
+    a->todo = push_keyword(a->e, a->todo, DO_UNEVALUATED, a->schema,
                            a->key, a->scope);
 }
 
@@ -1498,7 +1498,7 @@ schema_fails(expand_t *e, di_gram_form_t f, const todo_t *t)
 
     for (size_t i = N_KEYWORDS; i-- > 0; ) {
         if (applies(e, t->lit.v, i, &v))
-            choice = choose(e, choice, push_keyword(e, NULL, TODO_KEYWORD,
+            choice = choose(e, choice, push_keyword(e, NULL, DO_KEYWORD,
                                                     t->lit.v,
                                                     keywords[i].key, NULL));
     }
@@ -1570,17 +1570,17 @@ run(expand_t *e, di_gram_form_t f, const todo_t *todo)
                      e->last != NULL ? di_gram_path(e->x, e->last, "") : "#",
                      "combines too many schemas");
     switch (todo->kind) {
-    case TODO_LIT:
+    case DO_LIT:
         literal(e, f, todo);
         break;
-    case TODO_KEYWORD:
+    case DO_KEYWORD:
         keyword_fails(e, f, todo);
         break;
-    case TODO_CHOICE:
+    case DO_CHOICE:
         for (const choice_t *k = todo->choice; k != NULL; k = k->next)
             run(e, f, stack_list(e, k->list, todo->next));
         break;
-    case TODO_UNEVALUATED:
+    case DO_UNEVALUATED:
         if (e->type == DI_GRAM_T_OBJECT)
             unevaluated_properties(e, &f, todo);
         else
