@@ -15,47 +15,10 @@
  */
 
 #include <stdio.h>
-#include <string.h>
 
-#include "schema.h"
+#include "schema_expand.h"
 
 #define FORMS_MAX  600u
-
-typedef enum {
-    DO_LIT,                 /* a literal                                     */
-    DO_CHOICE,              /* one of the lists                              */
-    DO_KEYWORD,             /* the negation of a keyword                     */
-    DO_UNEVALUATED,         /* unevaluatedProperties or -Items               */
-} todo_kind_t;
-
-typedef struct todo_s  todo_t;
-
-typedef struct choice_s {
-    struct choice_s *next;
-    const todo_t    *list;
-} choice_t;
-
-struct todo_s {
-    const todo_t          *next;
-    todo_kind_t            kind;
-    di_gram_lit_t          lit;
-    const di_gram_scope_t *scope;       /* around the literal                */
-    const choice_t        *choice;
-    const json_t          *schema;      /* DO_KEYWORD, DO_UNEVALUATED        */
-    const char            *key;
-};
-
-typedef struct {
-    di_gram_schema_t *x;
-    di_gram_ctx_t    *c;
-    di_gram_type_t    type;
-    di_gram_forms_t  *out;
-    uint32_t          n_out;
-    const json_t     *last;     /* schema at hand, for errors                */
-    unsigned          depth;
-} expand_t;
-
-static void run(expand_t *e, di_gram_form_t f, const todo_t *todo);
 
 /* -------------------------------------------------------- conjunctions -- */
 
@@ -100,173 +63,6 @@ di_gram_conj_join(di_gram_ctx_t *c, di_gram_conj_t a, di_gram_conj_t b)
     return (di_gram_conj_t) { v, n };
 }
 
-static di_gram_conj_t
-conj_of(expand_t *e, const json_t *v, bool negated)
-{
-    const di_gram_conj_t none = { NULL, 0 };
-
-    return di_gram_conj_add(e->c, none, (di_gram_lit_t) {
-        .v = v, .negated = negated,
-    });
-}
-
-static di_gram_conj_t
-conj_const(expand_t *e, const json_t *v, bool negated)
-{
-    const di_gram_conj_t none = { NULL, 0 };
-
-    return di_gram_conj_add(e->c, none, (di_gram_lit_t) {
-        .v = v, .negated = negated, .constant = true,
-    });
-}
-
-static di_gram_conj_t
-conj_never(expand_t *e)
-{
-    return conj_of(e, json_false(), false);
-}
-
-/* --------------------------------------------------------------- lists -- */
-
-static const todo_t *
-push_lit(expand_t *e, const todo_t *todo, const json_t *v, bool negated,
-         const di_gram_scope_t *scope)
-{
-    todo_t *t = di_gram_alloc(e->c, 1, sizeof(*t));
-
-    di_gram_work(e->c, 2);
-    *t = (todo_t) {
-        .next = todo, .kind = DO_LIT, .scope = scope,
-        .lit = { .v = v, .negated = negated },
-    };
-    return t;
-}
-
-static const todo_t *
-push_const(expand_t *e, const todo_t *todo, const json_t *v, bool negated)
-{
-    todo_t *t = di_gram_alloc(e->c, 1, sizeof(*t));
-
-    di_gram_work(e->c, 2);
-    *t = (todo_t) {
-        .next = todo, .kind = DO_LIT,
-        .lit = { .v = v, .negated = negated, .constant = true },
-    };
-    return t;
-}
-
-static const todo_t *
-push_choice(expand_t *e, const todo_t *todo, const choice_t *choice)
-{
-    todo_t *t = di_gram_alloc(e->c, 1, sizeof(*t));
-
-    *t = (todo_t) { .next = todo, .kind = DO_CHOICE, .choice = choice };
-    return t;
-}
-
-static const todo_t *
-push_keyword(expand_t *e, const todo_t *todo, todo_kind_t kind,
-             const json_t *schema, const char *key,
-             const di_gram_scope_t *scope)
-{
-    todo_t *t = di_gram_alloc(e->c, 1, sizeof(*t));
-
-    *t = (todo_t) {
-        .next = todo, .kind = kind, .schema = schema, .key = key,
-        .scope = scope,
-    };
-    return t;
-}
-
-static const choice_t *
-choose(expand_t *e, const choice_t *rest, const todo_t *list)
-{
-    choice_t *k = di_gram_alloc(e->c, 1, sizeof(*k));
-
-    di_gram_work(e->c, 2);
-    *k = (choice_t) { .next = (choice_t *) rest, .list = list };
-    return k;
-}
-
-/* The lists of a choice are short; put one on top of what remains. */
-static const todo_t *
-stack_list(expand_t *e, const todo_t *list, const todo_t *rest)
-{
-    todo_t *t;
-
-    if (list == NULL)
-        return rest;
-    t = di_gram_alloc(e->c, 1, sizeof(*t));
-    *t = *list;
-    t->next = stack_list(e, list->next, rest);
-    return t;
-}
-
-/* ------------------------------------------------------- parts of forms -- */
-
-static bool
-narrow(expand_t *e, di_gram_form_t *f, const di_gram_dfa_t *lang)
-{
-    f->lang = f->lang == NULL ? lang
-              : di_gram_dfa_op(e->c, DI_GRAM_AND, f->lang, lang);
-    return f->lang->n > 0;
-}
-
-/* Without the texts of a set; numbers are then without exponents. */
-static bool
-narrow_not(expand_t *e, di_gram_form_t *f, const di_gram_dfa_t *lang)
-{
-    const di_gram_dfa_t *from = f->lang;
-
-    if (from == NULL)
-        from = f->type == DI_GRAM_T_NUMBER ? di_gram_lang_decimal(e->c)
-                                           : di_gram_dfa_any(e->c);
-    f->lang = di_gram_dfa_op(e->c, DI_GRAM_ANDNOT, from, lang);
-    return f->lang->n > 0;
-}
-
-static const di_gram_keys_t *
-keys_name(expand_t *e, const char *name)
-{
-    di_gram_keys_t *k = di_gram_alloc(e->c, 1, sizeof(*k));
-
-    k->kind = DI_GRAM_K_NAME;
-    k->name = name;
-    k->len = strlen(name);
-    return k;
-}
-
-static const di_gram_keys_t *
-keys_lang(expand_t *e, const di_gram_dfa_t *lang)
-{
-    di_gram_keys_t *k = di_gram_alloc(e->c, 1, sizeof(*k));
-
-    k->kind = DI_GRAM_K_LANG;
-    k->lang = lang;
-    return k;
-}
-
-static const di_gram_keys_t *
-keys_none_of(expand_t *e, const di_gram_keys_t *list)
-{
-    di_gram_keys_t *k = di_gram_alloc(e->c, 1, sizeof(*k));
-
-    k->kind = DI_GRAM_K_NONE_OF;
-    k->list = list;
-    return k;
-}
-
-/* A copy of keys in front of a list. */
-static const di_gram_keys_t *
-keys_cons(expand_t *e, const di_gram_keys_t *keys, const di_gram_keys_t *list)
-{
-    di_gram_keys_t *k = di_gram_alloc(e->c, 1, sizeof(*k));
-
-    *k = *keys;
-    k->next = list;
-    return k;
-}
-
 bool
 di_gram_keys_have(di_gram_ctx_t *c, const di_gram_keys_t *keys,
                   const char *name, size_t len)
@@ -288,77 +84,6 @@ di_gram_keys_have(di_gram_ctx_t *c, const di_gram_keys_t *keys,
         }
         return true;
     }
-}
-
-static void
-add_prop(expand_t *e, di_gram_form_t *f, const di_gram_keys_t *keys,
-         di_gram_conj_t conj, const di_gram_scope_t *scope)
-{
-    di_gram_prop_t *p = di_gram_alloc(e->c, 1, sizeof(*p));
-
-    di_gram_work(e->c, 2);
-    *p = (di_gram_prop_t) { f->props, keys, conj, scope };
-    f->props = p;
-}
-
-static void
-add_some(expand_t *e, di_gram_form_t *f, const di_gram_keys_t *keys,
-         di_gram_conj_t conj)
-{
-    di_gram_some_t *s = di_gram_alloc(e->c, 1, sizeof(*s));
-
-    di_gram_work(e->c, 2);
-    *s = (di_gram_some_t) { f->some, keys, conj };
-    f->some = s;
-}
-
-static void
-add_items(expand_t *e, di_gram_form_t *f, uint32_t from, uint32_t to,
-          di_gram_conj_t conj, const di_gram_scope_t *scope)
-{
-    di_gram_items_t *p = di_gram_alloc(e->c, 1, sizeof(*p));
-
-    di_gram_work(e->c, 2);
-    *p = (di_gram_items_t) { f->items, from, to, conj, scope };
-    f->items = p;
-}
-
-static void
-add_contains(expand_t *e, di_gram_form_t *f, di_gram_contains_t what)
-{
-    di_gram_contains_t *p = di_gram_alloc(e->c, 1, sizeof(*p));
-
-    *p = what;
-    p->next = f->contains;
-    f->contains = p;
-}
-
-static bool
-at_least(di_gram_form_t *f, uint32_t n)
-{
-    if (n > f->min)
-        f->min = n;
-    return f->min <= f->max;
-}
-
-static bool
-at_most(di_gram_form_t *f, uint32_t n)
-{
-    if (n < f->max)
-        f->max = n;
-    return f->min <= f->max;
-}
-
-static void
-require(expand_t *e, di_gram_form_t *f, const char *name)
-{
-    add_some(e, f, keys_name(e, name), (di_gram_conj_t) { NULL, 0 });
-}
-
-static void
-forbid(expand_t *e, di_gram_form_t *f, const char *name)
-{
-    add_prop(e, f, keys_name(e, name), conj_never(e), NULL);
 }
 
 /* -------------------------------------------------------------- values -- */
@@ -389,28 +114,6 @@ type_of(const json_t *v)
     }
 }
 
-_Noreturn static void
-malformed(expand_t *e, const json_t *schema, const char *key,
-          const char *text)
-{
-    di_gram_fail(e->c, DI_EFORMAT, key, di_gram_path(e->x, schema, key),
-                 "%s", text);
-}
-
-static uint32_t
-size_value(expand_t *e, const json_t *schema, const char *key,
-           const json_t *v)
-{
-    double d = json_number_value(v);
-
-    if (!json_is_number(v) || d < 0 || d != (double) (json_int_t) d)
-        malformed(e, schema, key, "must be a whole number, not negative");
-    if (d > 1e6)
-        di_gram_fail(e->c, DI_ELIMIT, key,
-                     di_gram_path(e->x, schema, key), "is over 1000000");
-    return (uint32_t) d;
-}
-
 /* The memo of the texts that a keyword, given by a letter, says with a value;
  * new with lang NULL.  Equal texts are to be the same automaton. */
 static di_gram_memo_t *
@@ -437,9 +140,9 @@ texts_memo(expand_t *e, char keyword, const char *s, size_t len)
     return m;
 }
 
-static const di_gram_dfa_t *
-pattern(expand_t *e, const json_t *schema, const char *key, const char *s,
-        size_t len)
+const di_gram_dfa_t *
+di_gram_pattern(expand_t *e, const json_t *schema, const char *key,
+                const char *s, size_t len)
 {
     di_gram_memo_t *m = texts_memo(e, 'p', s, len);
 
@@ -517,14 +220,14 @@ not_const_array(expand_t *e, di_gram_form_t *f, const json_t *v,
         add_items(e, &g, (uint32_t) i, (uint32_t) i + 1,
                   conj_const(e, json_array_get(v, i), true), NULL);
         if (at_least(&g, (uint32_t) i + 1))
-            run(e, g, todo);
+            di_gram_run(e, g, todo);
     }
     g = *f;
     if (n > 0 && at_most(&g, (uint32_t) n - 1))
-        run(e, g, todo);
+        di_gram_run(e, g, todo);
     g = *f;
     if (at_least(&g, (uint32_t) n + 1))
-        run(e, g, todo);
+        di_gram_run(e, g, todo);
 }
 
 static void
@@ -539,16 +242,16 @@ not_const_object(expand_t *e, const di_gram_form_t *f, const json_t *v,
     json_object_foreach((json_t *) v, key, value) {
         g = *f;
         forbid(e, &g, key);
-        run(e, g, todo);
+        di_gram_run(e, g, todo);
         g = *f;
         require(e, &g, key);
         add_prop(e, &g, keys_name(e, key), conj_const(e, value, true), NULL);
-        run(e, g, todo);
+        di_gram_run(e, g, todo);
         names = keys_cons(e, keys_name(e, key), names);
     }
     g = *f;
     add_some(e, &g, keys_none_of(e, names), (di_gram_conj_t) { NULL, 0 });
-    run(e, g, todo);
+    di_gram_run(e, g, todo);
 }
 
 static void
@@ -561,7 +264,7 @@ const_array(expand_t *e, di_gram_form_t *f, const json_t *v,
         add_items(e, f, i, i + 1, conj_const(e, json_array_get(v, i), false),
                   NULL);
     if (at_least(f, n) && at_most(f, n))
-        run(e, *f, todo);
+        di_gram_run(e, *f, todo);
 }
 
 static void
@@ -578,7 +281,7 @@ const_object(expand_t *e, di_gram_form_t *f, const json_t *v,
         names = keys_cons(e, keys_name(e, key), names);
     }
     add_prop(e, f, keys_none_of(e, names), conj_never(e), NULL);
-    run(e, *f, todo);
+    di_gram_run(e, *f, todo);
 }
 
 /* Go on with a value that is, or is not, equal to v. */
@@ -590,7 +293,7 @@ constant(expand_t *e, di_gram_form_t f, const json_t *v, bool negated,
 
     if (type_of(v) != e->type) {
         if (negated)
-            run(e, f, todo);
+            di_gram_run(e, f, todo);
         return;
     }
     switch (e->type) {
@@ -598,7 +301,7 @@ constant(expand_t *e, di_gram_form_t f, const json_t *v, bool negated,
     case DI_GRAM_T_STRING:
         lang = scalars(e, e->last, "const", &v, 1);
         if (negated ? narrow_not(e, &f, lang) : narrow(e, &f, lang))
-            run(e, f, todo);
+            di_gram_run(e, f, todo);
         break;
     case DI_GRAM_T_ARRAY:
         if (negated)
@@ -614,25 +317,11 @@ constant(expand_t *e, di_gram_form_t f, const json_t *v, bool negated,
         break;
     default:
         if (!negated)
-            run(e, f, todo);
+            di_gram_run(e, f, todo);
     }
 }
 
-/* ------------------------------------------------------------ keywords -- */
-
-/* What the keyword at hand does to a form and a list; `never` says that no
- * value is left. */
-typedef struct {
-    expand_t              *e;
-    di_gram_form_t        *f;
-    const todo_t          *todo;
-    const json_t          *schema;
-    const char            *key;
-    const json_t          *v;
-    const di_gram_scope_t *scope;       /* of the schema; NULL: negated      */
-    bool                   negated;
-    bool                   never;
-} apply_t;
+/* --------------------------------------------------- keywords of values -- */
 
 static bool
 is_type(const apply_t *a, const json_t *name, bool *integer)
@@ -790,8 +479,9 @@ kw_pattern(apply_t *a)
 
     if (!json_is_string(a->v))
         malformed(a->e, a->schema, a->key, "must be a regular expression");
-    lang = pattern(a->e, a->schema, a->key, json_string_value(a->v),
-                   json_string_length(a->v));
+    lang = di_gram_pattern(a->e, a->schema, a->key,
+                           json_string_value(a->v),
+                           json_string_length(a->v));
     a->never = !(a->negated ? narrow_not(a->e, a->f, lang)
                             : narrow(a->e, a->f, lang));
 }
@@ -824,576 +514,7 @@ kw_format(apply_t *a)
                             : narrow(a->e, a->f, lang));
 }
 
-/* ----------------------------------------------------- schemas combined -- */
-
-static void
-each_list(apply_t *a)
-{
-    if (!json_is_array(a->v) || json_array_size(a->v) == 0)
-        malformed(a->e, a->schema, a->key, "must be a list, not empty");
-}
-
-/* All of the list (negated: none of it). */
-static void
-push_all(apply_t *a, bool negated)
-{
-    for (size_t i = json_array_size(a->v); i-- > 0; )
-        a->todo = push_lit(a->e, a->todo, json_array_get(a->v, i), negated,
-                           negated ? NULL : a->scope);
-}
-
-/* One of the list, or its negation. */
-static void
-push_any(apply_t *a, bool negated)
-{
-    const choice_t *choice = NULL;
-
-    for (size_t i = json_array_size(a->v); i-- > 0; )
-        choice = choose(a->e, choice, push_lit(a->e, NULL,
-            json_array_get(a->v, i), negated, negated ? NULL : a->scope));
-    a->todo = push_choice(a->e, a->todo, choice);
-}
-
-static void
-kw_all_of(apply_t *a)
-{
-    each_list(a);
-    if (a->negated)
-        push_any(a, true);
-    else
-        push_all(a, false);
-}
-
-/* Somebody around will ask what was evaluated. */
-static bool
-watched(const apply_t *a)
-{
-    const char *key = a->e->type == DI_GRAM_T_OBJECT
-                      ? "unevaluatedProperties" : "unevaluatedItems";
-
-    for (const di_gram_scope_t *s = a->scope; s != NULL; s = s->up) {
-        if (json_object_get(s->schema, key) != NULL)
-            return true;
-    }
-    return false;
-}
-
-static void
-kw_any_of(apply_t *a)
-{
-    expand_t       *e = a->e;
-    const choice_t *choice = NULL;
-    const todo_t   *list;
-    size_t          n;
-
-    each_list(a);
-    n = json_array_size(a->v);
-    if (a->negated) {
-        push_all(a, true);
-        return;
-    }
-    if (!watched(a)) {
-        push_any(a, false);
-        return;
-    }
-    if (n > 6)
-        di_gram_refuse(e->x, a->schema, a->key,
-                       "has too many alternatives for what is unevaluated");
-    for (unsigned set = 1; set < 1u << n; set++) {
-        list = NULL;
-        for (size_t i = 0; i < n; i++) {
-            if ((set & 1u << i) != 0)
-                list = push_lit(e, list, json_array_get(a->v, i), false,
-                                a->scope);
-        }
-        choice = choose(e, choice, list);
-    }
-    a->todo = push_choice(e, a->todo, choice);
-}
-
-/* Both of the schemas can hold for one value, as far as is seen. */
-static bool
-overlap(apply_t *a, size_t i, size_t k)
-{
-    di_gram_conj_t both = di_gram_conj_join(a->e->c,
-        conj_of(a->e, json_array_get(a->v, i), false),
-        conj_of(a->e, json_array_get(a->v, k), false));
-
-    return !di_gram_is_empty(a->e->x, both);
-}
-
-static void
-kw_one_of(apply_t *a)
-{
-    expand_t       *e = a->e;
-    const choice_t *choice = NULL;
-    const todo_t   *list;
-    size_t          n, i, k;
-
-    each_list(a);
-    n = json_array_size(a->v);
-    if (a->negated) {
-        list = NULL;
-        for (i = 0; i < n; i++)
-            list = push_lit(e, list, json_array_get(a->v, i), true, NULL);
-        choice = choose(e, NULL, list);
-        for (i = 0; i < n; i++) {
-            for (k = i + 1; k < n; k++) {
-                if (!overlap(a, i, k))
-                    continue;
-                list = push_lit(e, NULL, json_array_get(a->v, i), false,
-                                NULL);
-                list = push_lit(e, list, json_array_get(a->v, k), false,
-                                NULL);
-                choice = choose(e, choice, list);
-            }
-        }
-        a->todo = push_choice(e, a->todo, choice);
-        return;
-    }
-    for (i = 0; i < n; i++) {
-        list = NULL;
-        for (k = 0; k < n; k++) {
-            if (k != i && overlap(a, i, k))
-                list = push_lit(e, list, json_array_get(a->v, k), true,
-                                NULL);
-        }
-        choice = choose(e, choice, push_lit(e, list,
-            json_array_get(a->v, i), false, a->scope));
-    }
-    a->todo = push_choice(e, a->todo, choice);
-}
-
-static void
-kw_not(apply_t *a)
-{
-    a->todo = push_lit(a->e, a->todo, a->v, !a->negated, NULL);
-}
-
-static void
-kw_if(apply_t *a)
-{
-    expand_t       *e = a->e;
-    const json_t   *yes = json_object_get(a->schema, "then");
-    const json_t   *no = json_object_get(a->schema, "else");
-    const choice_t *choice;
-    const todo_t   *list = NULL;
-
-    if (yes == NULL && no == NULL && (a->negated || !watched(a))) {
-        a->never = a->negated;
-        return;
-    }
-    yes = yes != NULL ? yes : json_true();
-    no = no != NULL ? no : json_true();
-    list = push_lit(e, NULL, yes, a->negated, a->scope);
-    choice = choose(e, NULL, push_lit(e, list, a->v, false, a->scope));
-    list = push_lit(e, NULL, no, a->negated, a->scope);
-    choice = choose(e, choice, push_lit(e, list, a->v, true, NULL));
-    a->todo = push_choice(e, a->todo, choice);
-}
-
-static void
-kw_ref(apply_t *a)
-{
-    const char *ref = json_string_value(a->v);
-
-    if (ref == NULL)
-        malformed(a->e, a->schema, a->key, "must be a URI");
-    a->todo = push_lit(a->e, a->todo,
-                       di_gram_ref_target(a->e->x, a->schema, a->key, ref),
-                       a->negated, a->scope);
-}
-
-static void
-kw_unsupported(apply_t *a)
-{
-    di_gram_refuse(a->e->x, a->schema, a->key, "is not supported");
-}
-
-/* -------------------------------------------------------------- arrays -- */
-
-/* Items in [from, to), or one of them negated. */
-static void
-items_in(apply_t *a, uint32_t from, uint32_t to, const json_t *v)
-{
-    if (!a->negated)
-        add_items(a->e, a->f, from, to, conj_of(a->e, v, false), a->scope);
-    else
-        add_contains(a->e, a->f, (di_gram_contains_t) {
-            .from = from, .min = 1, .max = DI_GRAM_NONE,
-            .conj = conj_of(a->e, v, true),
-        });
-}
-
-static void
-kw_prefix(apply_t *a)
-{
-    expand_t     *e = a->e;
-    const json_t *v;
-    size_t        i;
-    di_gram_form_t g;
-
-    if (!json_is_array(a->v))
-        malformed(e, a->schema, a->key, "must be a list");
-    if (!a->negated) {
-        json_array_foreach(a->v, i, v)
-            items_in(a, (uint32_t) i, (uint32_t) i + 1, v);
-        return;
-    }
-    json_array_foreach(a->v, i, v) {
-        g = *a->f;
-        add_items(e, &g, (uint32_t) i, (uint32_t) i + 1, conj_of(e, v, true),
-                  NULL);
-        if (at_least(&g, (uint32_t) i + 1))
-            run(e, g, a->todo);
-    }
-    a->never = true;            /* each way has been gone                    */
-}
-
-static uint32_t
-prefix_size(const json_t *schema, const char *key)
-{
-    return (uint32_t) json_array_size(json_object_get(schema, key));
-}
-
-static void
-kw_items(apply_t *a)
-{
-    if (json_is_array(a->v))
-        kw_prefix(a);           /* as it was before 2020-12                  */
-    else
-        items_in(a, prefix_size(a->schema, "prefixItems"), DI_GRAM_NONE,
-                 a->v);
-}
-
-static void
-kw_additional_items(apply_t *a)
-{
-    const json_t *items = json_object_get(a->schema, "items");
-
-    if (json_is_array(items))
-        items_in(a, (uint32_t) json_array_size(items), DI_GRAM_NONE, a->v);
-    else
-        a->never = a->negated;
-}
-
-static void
-kw_contains(apply_t *a)
-{
-    expand_t          *e = a->e;
-    const json_t      *min = json_object_get(a->schema, "minContains");
-    const json_t      *max = json_object_get(a->schema, "maxContains");
-    di_gram_contains_t what = {
-        .min = 1, .max = DI_GRAM_NONE, .conj = conj_of(e, a->v, false),
-        .schema = a->v, .scope = a->scope,
-    };
-    di_gram_form_t     g;
-
-    if (min != NULL)
-        what.min = size_value(e, a->schema, "minContains", min);
-    if (max != NULL)
-        what.max = size_value(e, a->schema, "maxContains", max);
-    if (!a->negated) {
-        if (what.min > what.max)
-            a->never = true;
-        else if (what.min > 0 || what.max != DI_GRAM_NONE || watched(a))
-            add_contains(e, a->f, what);
-        return;
-    }
-    what.scope = NULL;
-    if (what.max != DI_GRAM_NONE) {             /* more of them              */
-        di_gram_contains_t more = what;
-
-        g = *a->f;
-        more.min = what.max + 1;
-        more.max = DI_GRAM_NONE;
-        add_contains(e, &g, more);
-        run(e, g, a->todo);
-    }
-    if (what.min == 0) {
-        a->never = true;
-        return;
-    }
-    what.max = what.min - 1;                    /* or fewer                  */
-    what.min = 0;
-    add_contains(e, a->f, what);
-}
-
-static void
-kw_unique(apply_t *a)
-{
-    if (!json_is_true(a->v)) {
-        a->never = a->negated;
-        return;
-    }
-    if (a->negated)
-        di_gram_refuse(a->e->x, a->schema, a->key, "is not held negated");
-    a->f->unique = true;
-    a->f->unique_path = di_gram_path(a->e->x, a->schema, a->key);
-}
-
-/* ------------------------------------------------------------- objects -- */
-
-static void
-each_object(apply_t *a)
-{
-    if (!json_is_object(a->v))
-        malformed(a->e, a->schema, a->key, "must be an object");
-}
-
-static void
-kw_properties(apply_t *a)
-{
-    expand_t      *e = a->e;
-    const char    *name;
-    json_t        *v;
-    di_gram_form_t g;
-
-    each_object(a);
-    json_object_foreach((json_t *) a->v, name, v) {
-        if (!a->negated) {
-            add_prop(e, a->f, keys_name(e, name), conj_of(e, v, false),
-                     a->scope);
-            continue;
-        }
-        g = *a->f;
-        require(e, &g, name);
-        add_prop(e, &g, keys_name(e, name), conj_of(e, v, true), NULL);
-        run(e, g, a->todo);
-    }
-    a->never = a->negated;
-}
-
-static const di_gram_keys_t *
-pattern_keys(expand_t *e, const json_t *schema, const char *s)
-{
-    return keys_lang(e, pattern(e, schema, "patternProperties", s,
-                                strlen(s)));
-}
-
-static void
-kw_patterns(apply_t *a)
-{
-    expand_t      *e = a->e;
-    const char    *s;
-    json_t        *v;
-    di_gram_form_t g;
-
-    each_object(a);
-    json_object_foreach((json_t *) a->v, s, v) {
-        if (!a->negated) {
-            add_prop(e, a->f, pattern_keys(e, a->schema, s),
-                     conj_of(e, v, false), a->scope);
-            continue;
-        }
-        g = *a->f;
-        add_some(e, &g, pattern_keys(e, a->schema, s), conj_of(e, v, true));
-        run(e, g, a->todo);
-    }
-    a->never = a->negated;
-}
-
-static void
-kw_additional(apply_t *a)
-{
-    expand_t             *e = a->e;
-    const di_gram_keys_t *list = NULL, *keys;
-    const char           *name;
-    json_t               *v;
-
-    json_object_foreach(json_object_get(a->schema, "properties"), name, v)
-        list = keys_cons(e, keys_name(e, name), list);
-    json_object_foreach(json_object_get(a->schema, "patternProperties"),
-                        name, v)
-        list = keys_cons(e, pattern_keys(e, a->schema, name), list);
-    keys = keys_none_of(e, list);
-    if (a->negated)
-        add_some(e, a->f, keys, conj_of(e, a->v, true));
-    else
-        add_prop(e, a->f, keys, conj_of(e, a->v, false), a->scope);
-}
-
-static const di_gram_dfa_t *
-string_texts(expand_t *e, di_gram_conj_t conj)
-{
-    const di_gram_dfa_t *all = di_gram_alloc(e->c, 1, sizeof(*all));
-    di_gram_forms_t     *f;
-
-    for (f = di_gram_expand(e->x, conj, DI_GRAM_T_STRING); f != NULL;
-         f = f->next) {
-        if (f->f.lang == NULL)
-            return di_gram_dfa_any(e->c);
-        all = all->n == 0 ? f->f.lang
-              : di_gram_dfa_op(e->c, DI_GRAM_OR, all, f->f.lang);
-    }
-    return all;
-}
-
-static void
-kw_names(apply_t *a)
-{
-    expand_t             *e = a->e;
-    const di_gram_keys_t *good, *bad;
-
-    good = keys_lang(e, string_texts(e, conj_of(e, a->v, false)));
-    bad = keys_none_of(e, good);
-    if (a->negated)
-        add_some(e, a->f, bad, (di_gram_conj_t) { NULL, 0 });
-    else
-        add_prop(e, a->f, bad, conj_never(e), NULL);
-}
-
-static const char *
-name_value(apply_t *a, const json_t *v)
-{
-    if (!json_is_string(v))
-        malformed(a->e, a->schema, a->key, "must hold names");
-    return json_string_value(v);
-}
-
-static void
-kw_required(apply_t *a)
-{
-    const json_t  *v;
-    size_t         i;
-    di_gram_form_t g;
-
-    json_array_foreach(a->v, i, v) {
-        if (!a->negated) {
-            require(a->e, a->f, name_value(a, v));
-            continue;
-        }
-        g = *a->f;
-        forbid(a->e, &g, name_value(a, v));
-        run(a->e, g, a->todo);
-    }
-    a->never = a->negated;
-}
-
-/* A list for DO_KEYWORD is too much for one name: a schema is made. */
-static const json_t *
-requiring(apply_t *a, const json_t *names)
-{
-    json_t       *s = json_pack("{s:O}", "required", names);
-    const json_t *any;
-
-    if (s == NULL)
-        di_gram_fail(a->e->c, DI_ENOMEM, "schema", "", "no memory");
-    any = di_gram_any_of(a->e->x, (const json_t *[]) { s }, 1);
-    json_decref(s);
-    return any;
-}
-
-static const json_t *
-requiring_name(apply_t *a, const char *name)
-{
-    json_t       *names = json_pack("[s]", name);
-    const json_t *s;
-
-    if (names == NULL)
-        di_gram_fail(a->e->c, DI_ENOMEM, "schema", "", "no memory");
-    s = requiring(a, names);
-    json_decref(names);
-    return s;
-}
-
-/* If a property is there, a schema holds, or other properties are there. */
-static void
-kw_dependent(apply_t *a)
-{
-    expand_t       *e = a->e;
-    const choice_t *choice = NULL;
-    const json_t   *there, *then;
-    const char     *name;
-    json_t         *v;
-
-    each_object(a);
-    json_object_foreach((json_t *) a->v, name, v) {
-        there = requiring_name(a, name);
-        then = json_is_array(v) ? requiring(a, v) : v;
-        if (a->negated) {
-            choice = choose(e, choice, push_lit(e,
-                push_lit(e, NULL, then, true, NULL), there, false, NULL));
-            continue;
-        }
-        choice = choose(e, NULL, push_lit(e, NULL, there, true, NULL));
-        choice = choose(e, choice, push_lit(e,
-            push_lit(e, NULL, then, false, a->scope), there, false, NULL));
-        a->todo = push_choice(e, a->todo, choice);
-    }
-    if (a->negated)
-        a->todo = push_choice(e, a->todo, choice);
-}
-
-static void
-kw_unevaluated(apply_t *a)
-{
-    if (a->negated) {
-        if (json_is_true(a->v))
-            a->never = true;
-        else
-            di_gram_refuse(a->e->x, a->schema, a->key,
-                           "is not held negated");
-        return;
-    }
-    a->todo = push_keyword(a->e, a->todo, DO_UNEVALUATED, a->schema,
-                           a->key, a->scope);
-}
-
-static bool
-inside(const di_gram_scope_t *s, const di_gram_scope_t *of)
-{
-    for (; s != NULL; s = s->up) {
-        if (s == of)
-            return true;
-    }
-    return false;
-}
-
-static void
-unevaluated_properties(expand_t *e, di_gram_form_t *f, const todo_t *t)
-{
-    const di_gram_keys_t *seen = NULL;
-
-    for (const di_gram_prop_t *p = f->props; p != NULL; p = p->next) {
-        if (inside(p->scope, t->scope))
-            seen = keys_cons(e, p->keys, seen);
-    }
-    add_prop(e, f, keys_none_of(e, seen),
-             conj_of(e, json_object_get(t->schema, t->key), false),
-             t->scope);
-}
-
-/* From where items are not evaluated by index; those that a contains takes
- * are evaluated as well. */
-static void
-unevaluated_items(expand_t *e, di_gram_form_t *f, const todo_t *t)
-{
-    const json_t *v = json_object_get(t->schema, t->key);
-    const json_t **any;
-    uint32_t      from = 0, n = 0;
-
-    for (const di_gram_items_t *i = f->items; i != NULL; i = i->next) {
-        if (inside(i->scope, t->scope) && i->to > from)
-            from = i->to;
-    }
-    if (from == DI_GRAM_NONE)
-        return;
-    for (const di_gram_contains_t *k = f->contains; k != NULL; k = k->next)
-        n++;
-    any = di_gram_alloc(e->c, n + 1, sizeof(*any));
-    n = 0;
-    any[n++] = v;
-    for (const di_gram_contains_t *k = f->contains; k != NULL; k = k->next) {
-        if (k->schema != NULL && inside(k->scope, t->scope))
-            any[n++] = k->schema;
-    }
-    if (n > 1)
-        v = di_gram_any_of(e->x, any, n);
-    add_items(e, f, from, DI_GRAM_NONE, conj_of(e, v, false), t->scope);
-}
-
-/* ------------------------------------------------------------- keywords -- */
+/* -------------------------------------------------------- all keywords -- */
 
 #define NUMBERS   (1u << DI_GRAM_T_NUMBER)
 #define STRINGS   (1u << DI_GRAM_T_STRING)
@@ -1409,8 +530,8 @@ static const struct {
     void      (*apply)(apply_t *a);
 } keywords[] = {
     { "type", ALL, kw_type },
-    { "unevaluatedProperties", OBJECTS, kw_unevaluated },
-    { "unevaluatedItems", ARRAYS, kw_unevaluated },
+    { "unevaluatedProperties", OBJECTS, di_gram_kw_unevaluated },
+    { "unevaluatedItems", ARRAYS, di_gram_kw_unevaluated },
     { "enum", ALL, kw_enum },
     { "const", ALL, kw_const },
     { "minimum", NUMBERS, kw_bound },
@@ -1424,29 +545,29 @@ static const struct {
     { "format", STRINGS, kw_format },
     { "minItems", ARRAYS, kw_count },
     { "maxItems", ARRAYS, kw_count },
-    { "prefixItems", ARRAYS, kw_prefix },
-    { "items", ARRAYS, kw_items },
-    { "additionalItems", ARRAYS, kw_additional_items },
-    { "contains", ARRAYS, kw_contains },
-    { "uniqueItems", ARRAYS, kw_unique },
+    { "prefixItems", ARRAYS, di_gram_kw_prefix },
+    { "items", ARRAYS, di_gram_kw_items },
+    { "additionalItems", ARRAYS, di_gram_kw_additional_items },
+    { "contains", ARRAYS, di_gram_kw_contains },
+    { "uniqueItems", ARRAYS, di_gram_kw_unique },
     { "minProperties", OBJECTS, kw_count },
     { "maxProperties", OBJECTS, kw_count },
-    { "properties", OBJECTS, kw_properties },
-    { "patternProperties", OBJECTS, kw_patterns },
-    { "additionalProperties", OBJECTS, kw_additional },
-    { "propertyNames", OBJECTS, kw_names },
-    { "required", OBJECTS, kw_required },
-    { "dependentRequired", OBJECTS, kw_dependent },
-    { "dependentSchemas", OBJECTS, kw_dependent },
-    { "dependencies", OBJECTS, kw_dependent },
-    { "if", ALL, kw_if },
-    { "not", ALL, kw_not },
-    { "oneOf", ALL, kw_one_of },
-    { "anyOf", ALL, kw_any_of },
-    { "allOf", ALL, kw_all_of },
-    { "$ref", ALL, kw_ref },
-    { "$dynamicRef", ALL, kw_ref },
-    { "$recursiveRef", ALL, kw_unsupported },
+    { "properties", OBJECTS, di_gram_kw_properties },
+    { "patternProperties", OBJECTS, di_gram_kw_patterns },
+    { "additionalProperties", OBJECTS, di_gram_kw_additional },
+    { "propertyNames", OBJECTS, di_gram_kw_names },
+    { "required", OBJECTS, di_gram_kw_required },
+    { "dependentRequired", OBJECTS, di_gram_kw_dependent },
+    { "dependentSchemas", OBJECTS, di_gram_kw_dependent },
+    { "dependencies", OBJECTS, di_gram_kw_dependent },
+    { "if", ALL, di_gram_kw_if },
+    { "not", ALL, di_gram_kw_not },
+    { "oneOf", ALL, di_gram_kw_one_of },
+    { "anyOf", ALL, di_gram_kw_any_of },
+    { "allOf", ALL, di_gram_kw_all_of },
+    { "$ref", ALL, di_gram_kw_ref },
+    { "$dynamicRef", ALL, di_gram_kw_ref },
+    { "$recursiveRef", ALL, di_gram_kw_unsupported },
 };
 
 #define N_KEYWORDS  (sizeof(keywords) / sizeof(keywords[0]))
@@ -1474,7 +595,7 @@ schema_holds(expand_t *e, di_gram_form_t f, const todo_t *t)
     *scope = (di_gram_scope_t) { t->scope, t->lit.v };
     for (const di_gram_scope_t *s = t->scope; s != NULL; s = s->up) {
         if (s->schema == t->lit.v) {    /* it refers to itself               */
-            run(e, f, t->next);
+            di_gram_run(e, f, t->next);
             return;
         }
     }
@@ -1487,7 +608,7 @@ schema_holds(expand_t *e, di_gram_form_t f, const todo_t *t)
         keywords[i].apply(&a);
     }
     if (!a.never)
-        run(e, f, a.todo);
+        di_gram_run(e, f, a.todo);
 }
 
 static void
@@ -1502,7 +623,7 @@ schema_fails(expand_t *e, di_gram_form_t f, const todo_t *t)
                                                     t->lit.v,
                                                     keywords[i].key, NULL));
     }
-    run(e, f, push_choice(e, t->next, choice));
+    di_gram_run(e, f, push_choice(e, t->next, choice));
 }
 
 static void
@@ -1519,7 +640,7 @@ keyword_fails(expand_t *e, di_gram_form_t f, const todo_t *t)
             keywords[i].apply(&a);
     }
     if (!a.never)
-        run(e, f, a.todo);
+        di_gram_run(e, f, a.todo);
 }
 
 static void
@@ -1531,7 +652,7 @@ literal(expand_t *e, di_gram_form_t f, const todo_t *t)
         constant(e, f, v, t->lit.negated, t->next);
     } else if (json_is_boolean(v)) {
         if (json_is_true(v) != t->lit.negated)
-            run(e, f, t->next);
+            di_gram_run(e, f, t->next);
     } else if (!json_is_object(v)) {
         di_gram_fail(e->c, DI_EFORMAT, "schema",
                      e->last != NULL ? di_gram_path(e->x, e->last, "") : "#",
@@ -1557,8 +678,8 @@ done(expand_t *e, const di_gram_form_t *f)
     e->out = out;
 }
 
-static void
-run(expand_t *e, di_gram_form_t f, const todo_t *todo)
+void
+di_gram_run(expand_t *e, di_gram_form_t f, const todo_t *todo)
 {
     di_gram_work(e->c, 8);
     if (todo == NULL) {
@@ -1578,14 +699,14 @@ run(expand_t *e, di_gram_form_t f, const todo_t *todo)
         break;
     case DO_CHOICE:
         for (const choice_t *k = todo->choice; k != NULL; k = k->next)
-            run(e, f, stack_list(e, k->list, todo->next));
+            di_gram_run(e, f, stack_list(e, k->list, todo->next));
         break;
     case DO_UNEVALUATED:
         if (e->type == DI_GRAM_T_OBJECT)
-            unevaluated_properties(e, &f, todo);
+            di_gram_unevaluated_properties(e, &f, todo);
         else
-            unevaluated_items(e, &f, todo);
-        run(e, f, todo->next);
+            di_gram_unevaluated_items(e, &f, todo);
+        di_gram_run(e, f, todo->next);
         break;
     }
     e->depth--;
@@ -1602,7 +723,7 @@ di_gram_expand(di_gram_schema_t *x, di_gram_conj_t conj, di_gram_type_t type)
         todo = conj.v[i].constant
                ? push_const(&e, todo, conj.v[i].v, conj.v[i].negated)
                : push_lit(&e, todo, conj.v[i].v, conj.v[i].negated, NULL);
-    run(&e, f, todo);
+    di_gram_run(&e, f, todo);
     return e.out;
 }
 
