@@ -174,14 +174,28 @@ typedef struct {
 } ngx_http_deepinfer_stats_t;
 
 
-/* Stored responses in the shared zone, under its lock. */
+/* Records by id in the shared zone, under its lock. */
 
 typedef struct {
     ngx_rbtree_t                   rbtree;      /* by id */
     ngx_rbtree_node_t              sentinel;
     ngx_queue_t                    queue;       /* used last comes first */
     size_t                         size;        /* of all, in bytes */
+    ngx_uint_t                     records;
+    ngx_uint_t                     found;       /* look-ups so far */
+    ngx_uint_t                     missed;
+    ngx_uint_t                     evicted;     /* records, to make room */
 } ngx_http_deepinfer_kept_t;
+
+
+/* How a configuration keeps them. */
+
+typedef struct {
+    ngx_http_deepinfer_kept_t     *kept;        /* NULL: there is no zone */
+    ngx_slab_pool_t               *shpool;
+    size_t                         size;        /* bound, in bytes */
+    time_t                         ttl;         /* seconds; 0: no end */
+} ngx_http_deepinfer_keep_t;
 
 
 /* A look-up in the store; its owner keeps it until it is answered. */
@@ -294,10 +308,8 @@ struct ngx_http_deepinfer_main_conf_s {
     ngx_shm_zone_t                *zone;
     ngx_http_deepinfer_stats_t    *stats;       /* of no pool, in the zone;
                                                    NULL: there is none */
-    ngx_http_deepinfer_kept_t     *kept;        /* in the zone */
     ngx_http_deepinfer_redis_t    *redis;       /* NULL: store in the zone */
-    size_t                         store_size;  /* of `kept` at most */
-    time_t                         store_ttl;   /* seconds */
+    ngx_http_deepinfer_keep_t      store;       /* of responses */
     ngx_http_deepinfer_pool_t     *current;     /* while its block is read */
 
     /* the worker's own */
@@ -581,7 +593,16 @@ ngx_int_t ngx_http_deepinfer_store_get(ngx_http_deepinfer_main_conf_t *mcf,
 ngx_int_t ngx_http_deepinfer_store_delete(ngx_http_deepinfer_main_conf_t *mcf,
     ngx_str_t *id, ngx_http_deepinfer_fetch_t *fetch);
 void ngx_http_deepinfer_store_forget(ngx_http_deepinfer_fetch_t *fetch);
+
+/* ngx_http_deepinfer_kept.c */
+
 void ngx_http_deepinfer_kept_init(ngx_http_deepinfer_kept_t *kept);
+ngx_int_t ngx_http_deepinfer_kept_put(ngx_http_deepinfer_keep_t *keep,
+    ngx_str_t *id, const void *data, size_t len);
+ngx_int_t ngx_http_deepinfer_kept_get(ngx_http_deepinfer_keep_t *keep,
+    ngx_str_t *id, di_sbuf_t *data);
+ngx_int_t ngx_http_deepinfer_kept_delete(ngx_http_deepinfer_keep_t *keep,
+    ngx_str_t *id);
 
 /* ngx_http_deepinfer_metrics.c */
 

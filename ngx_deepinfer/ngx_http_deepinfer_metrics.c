@@ -30,7 +30,7 @@ typedef struct {
     uint32_t                       magic;
     uint32_t                       size;        /* of the structs in it */
     ngx_queue_t                    pools;
-    ngx_http_deepinfer_kept_t      kept;
+    ngx_http_deepinfer_kept_t      responses;
 } ngx_http_deepinfer_shared_t;
 
 
@@ -177,9 +177,9 @@ ngx_http_deepinfer_zone_init(ngx_shm_zone_t *zone, void *data)
         shared->magic = NGX_HTTP_DEEPINFER_MAGIC;
         shared->size = NGX_HTTP_DEEPINFER_SIZES;
         ngx_queue_init(&shared->pools);
-        ngx_http_deepinfer_kept_init(&shared->kept);
+        ngx_http_deepinfer_kept_init(&shared->responses);
 
-        /* room is made by the oldest stored response */
+        /* room is made by the oldest record */
 
         shpool->log_nomem = 0;
 
@@ -195,7 +195,8 @@ ngx_http_deepinfer_zone_init(ngx_shm_zone_t *zone, void *data)
         return NGX_ERROR;
     }
 
-    mcf->kept = &shared->kept;
+    mcf->store.kept = &shared->responses;
+    mcf->store.shpool = shpool;
 
     /* that of requests which no pool answers has an empty name */
 

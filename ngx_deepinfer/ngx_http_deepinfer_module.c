@@ -326,8 +326,8 @@ ngx_http_deepinfer_create_main_conf(ngx_conf_t *cf)
         return NULL;
     }
 
-    mcf->store_size = NGX_CONF_UNSET_SIZE;
-    mcf->store_ttl = NGX_CONF_UNSET;
+    mcf->store.size = NGX_CONF_UNSET_SIZE;
+    mcf->store.ttl = NGX_CONF_UNSET;
 
     return mcf;
 }
@@ -340,8 +340,8 @@ ngx_http_deepinfer_init_main_conf(ngx_conf_t *cf, void *conf)
 
     ngx_str_t  name;
 
-    ngx_conf_init_size_value(mcf->store_size, 8 * 1024 * 1024);
-    ngx_conf_init_value(mcf->store_ttl, 24 * 60 * 60);
+    ngx_conf_init_size_value(mcf->store.size, 8 * 1024 * 1024);
+    ngx_conf_init_value(mcf->store.ttl, 24 * 60 * 60);
 
     if (mcf->zone == NULL) {
 

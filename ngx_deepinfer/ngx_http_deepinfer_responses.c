@@ -195,7 +195,7 @@ ngx_http_deepinfer_lookup_start(ngx_http_deepinfer_lookup_t *lookup)
     r = lookup->request;
     mcf = ngx_http_get_module_main_conf(r, ngx_http_deepinfer_module);
 
-    if (mcf->kept == NULL) {
+    if (mcf->store.kept == NULL) {
         return ngx_http_deepinfer_lookup_answer(lookup, NGX_DECLINED);
     }
 

@@ -2,11 +2,8 @@
 /*
  * ngx_http_deepinfer_store.c - where stored responses lie.
  *
- * In Redis if there is a deepinfer_redis, else in the shared zone.  The zone
- * keeps at most deepinfer_store's size in bytes: the record that was not used
- * for the longest time goes first, one that is older than ttl is none.  A
- * record is copied in and out under the zone's lock; its size is bounded so
- * that this takes a fraction of a millisecond.
+ * In Redis if there is a deepinfer_redis, else in the shared zone, which keeps
+ * at most deepinfer_store's size in bytes for its ttl.
  *
  * Nothing waits for Redis when a response is stored.  A look-up has to: its
  * handler is called when there is an answer, or when there will be none.
@@ -16,32 +13,8 @@
 #include "ngx_http_deepinfer.h"
 
 
-/* a record may take that part of the whole store */
-
-#define NGX_HTTP_DEEPINFER_STORE_SHARE  4
-
-
-typedef struct {
-    ngx_str_node_t                 node;        /* node.str is the id */
-    ngx_queue_t                    queue;       /* by last use */
-    time_t                         expires;
-    size_t                         len;         /* of the record */
-    u_char                         data[];      /* id, record */
-} ngx_http_deepinfer_stored_t;
-
-
 static char *ngx_http_deepinfer_store_option(ngx_conf_t *cf,
     ngx_http_deepinfer_main_conf_t *mcf, ngx_str_t *value);
-static ngx_int_t ngx_http_deepinfer_zone_put(
-    ngx_http_deepinfer_main_conf_t *mcf, ngx_str_t *id, di_sbuf_t *record);
-static ngx_int_t ngx_http_deepinfer_zone_get(
-    ngx_http_deepinfer_main_conf_t *mcf, ngx_str_t *id, di_sbuf_t *record);
-static ngx_int_t ngx_http_deepinfer_zone_delete(
-    ngx_http_deepinfer_main_conf_t *mcf, ngx_str_t *id);
-static ngx_http_deepinfer_stored_t *ngx_http_deepinfer_zone_find(
-    ngx_http_deepinfer_kept_t *kept, ngx_slab_pool_t *shpool, ngx_str_t *id);
-static void ngx_http_deepinfer_zone_remove(ngx_http_deepinfer_kept_t *kept,
-    ngx_slab_pool_t *shpool, ngx_http_deepinfer_stored_t *stored);
 static ngx_int_t ngx_http_deepinfer_redis_key(
     ngx_http_deepinfer_main_conf_t *mcf, ngx_str_t *id, ngx_str_t *key);
 static ngx_int_t ngx_http_deepinfer_redis_ask(
@@ -64,8 +37,8 @@ ngx_http_deepinfer_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ngx_str_t   *value;
     ngx_uint_t   i;
 
-    if (mcf->store_size != NGX_CONF_UNSET_SIZE
-        || mcf->store_ttl != NGX_CONF_UNSET)
+    if (mcf->store.size != NGX_CONF_UNSET_SIZE
+        || mcf->store.ttl != NGX_CONF_UNSET)
     {
         return "is duplicate";
     }
@@ -97,7 +70,7 @@ ngx_http_deepinfer_store_option(ngx_conf_t *cf,
         size = ngx_parse_size(&s);
 
         if (size > 0) {
-            mcf->store_size = size;
+            mcf->store.size = size;
             return NGX_CONF_OK;
         }
     }
@@ -108,7 +81,7 @@ ngx_http_deepinfer_store_option(ngx_conf_t *cf,
         ttl = ngx_parse_time(&s, 1);
 
         if (ttl > 0) {
-            mcf->store_ttl = ttl;
+            mcf->store.ttl = ttl;
             return NGX_CONF_OK;
         }
     }
@@ -131,7 +104,10 @@ ngx_http_deepinfer_store_put(ngx_http_deepinfer_main_conf_t *mcf,
 
     if (mcf->redis == NULL) {
 
-        if (ngx_http_deepinfer_zone_put(mcf, id, record) != NGX_OK) {
+        if (ngx_http_deepinfer_kept_put(&mcf->store, id, record->data,
+                                        record->len)
+            != NGX_OK)
+        {
             ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0,
                           "deepinfer: no room to store response \"%V\" of "
                           "%uz bytes", id, record->len);
@@ -150,7 +126,7 @@ ngx_http_deepinfer_store_put(ngx_http_deepinfer_main_conf_t *mcf,
     args[2].len = record->len;
     ngx_str_set(&args[3], "EX");
     args[4].data = ttl;
-    args[4].len = ngx_sprintf(ttl, "%T", mcf->store_ttl) - ttl;
+    args[4].len = ngx_sprintf(ttl, "%T", mcf->store.ttl) - ttl;
 
     if (ngx_http_deepinfer_redis_send(mcf->redis, 5, args,
                                       ngx_http_deepinfer_redis_put, NULL)
@@ -175,7 +151,7 @@ ngx_http_deepinfer_store_get(ngx_http_deepinfer_main_conf_t *mcf,
 {
     return mcf->redis
            ? ngx_http_deepinfer_redis_ask(mcf, "GET", id, fetch)
-           : ngx_http_deepinfer_zone_get(mcf, id, &fetch->record);
+           : ngx_http_deepinfer_kept_get(&mcf->store, id, &fetch->record);
 }
 
 
@@ -187,7 +163,7 @@ ngx_http_deepinfer_store_delete(ngx_http_deepinfer_main_conf_t *mcf,
 {
     return mcf->redis
            ? ngx_http_deepinfer_redis_ask(mcf, "DEL", id, fetch)
-           : ngx_http_deepinfer_zone_delete(mcf, id);
+           : ngx_http_deepinfer_kept_delete(&mcf->store, id);
 }
 
 
@@ -202,159 +178,6 @@ ngx_http_deepinfer_store_forget(ngx_http_deepinfer_fetch_t *fetch)
     }
 
     di_sbuf_free(&fetch->record);
-}
-
-
-void
-ngx_http_deepinfer_kept_init(ngx_http_deepinfer_kept_t *kept)
-{
-    ngx_rbtree_init(&kept->rbtree, &kept->sentinel,
-                    ngx_str_rbtree_insert_value);
-    ngx_queue_init(&kept->queue);
-}
-
-
-static ngx_int_t
-ngx_http_deepinfer_zone_put(ngx_http_deepinfer_main_conf_t *mcf,
-    ngx_str_t *id, di_sbuf_t *record)
-{
-    size_t                        size;
-    ngx_slab_pool_t              *shpool;
-    ngx_http_deepinfer_kept_t    *kept;
-    ngx_http_deepinfer_stored_t  *stored;
-
-    kept = mcf->kept;
-    shpool = (ngx_slab_pool_t *) mcf->zone->shm.addr;
-    size = offsetof(ngx_http_deepinfer_stored_t, data) + id->len
-           + record->len;
-
-    if (size > mcf->store_size / NGX_HTTP_DEEPINFER_STORE_SHARE) {
-        return NGX_ERROR;
-    }
-
-    ngx_shmtx_lock(&shpool->mutex);
-
-    for ( ;; ) {
-        stored = NULL;
-
-        if (kept->size + size <= mcf->store_size) {
-            stored = ngx_slab_alloc_locked(shpool, size);
-        }
-
-        if (stored || ngx_queue_empty(&kept->queue)) {
-            break;
-        }
-
-        ngx_http_deepinfer_zone_remove(kept, shpool,
-                        ngx_queue_data(ngx_queue_last(&kept->queue),
-                                       ngx_http_deepinfer_stored_t, queue));
-    }
-
-    if (stored) {
-        stored->expires = ngx_time() + mcf->store_ttl;
-        stored->len = record->len;
-        stored->node.node.key = ngx_crc32_short(id->data, id->len);
-        stored->node.str.data = stored->data;
-        stored->node.str.len = id->len;
-
-        ngx_memcpy(stored->data, id->data, id->len);
-        ngx_memcpy(stored->data + id->len, record->data, record->len);
-
-        ngx_rbtree_insert(&kept->rbtree, &stored->node.node);
-        ngx_queue_insert_head(&kept->queue, &stored->queue);
-        kept->size += size;
-    }
-
-    ngx_shmtx_unlock(&shpool->mutex);
-
-    return stored ? NGX_OK : NGX_ERROR;
-}
-
-
-static ngx_int_t
-ngx_http_deepinfer_zone_get(ngx_http_deepinfer_main_conf_t *mcf,
-    ngx_str_t *id, di_sbuf_t *record)
-{
-    ngx_slab_pool_t              *shpool;
-    ngx_http_deepinfer_stored_t  *stored;
-
-    shpool = (ngx_slab_pool_t *) mcf->zone->shm.addr;
-
-    ngx_shmtx_lock(&shpool->mutex);
-
-    stored = ngx_http_deepinfer_zone_find(mcf->kept, shpool, id);
-
-    if (stored) {
-        di_sbuf_add(record, (char *) stored->data + id->len, stored->len);
-
-        ngx_queue_remove(&stored->queue);
-        ngx_queue_insert_head(&mcf->kept->queue, &stored->queue);
-    }
-
-    ngx_shmtx_unlock(&shpool->mutex);
-
-    if (record->failed) {
-        return NGX_ERROR;
-    }
-
-    return stored ? NGX_OK : NGX_DECLINED;
-}
-
-
-static ngx_int_t
-ngx_http_deepinfer_zone_delete(ngx_http_deepinfer_main_conf_t *mcf,
-    ngx_str_t *id)
-{
-    ngx_slab_pool_t              *shpool;
-    ngx_http_deepinfer_stored_t  *stored;
-
-    shpool = (ngx_slab_pool_t *) mcf->zone->shm.addr;
-
-    ngx_shmtx_lock(&shpool->mutex);
-
-    stored = ngx_http_deepinfer_zone_find(mcf->kept, shpool, id);
-
-    if (stored) {
-        ngx_http_deepinfer_zone_remove(mcf->kept, shpool, stored);
-    }
-
-    ngx_shmtx_unlock(&shpool->mutex);
-
-    return stored ? NGX_OK : NGX_DECLINED;
-}
-
-
-/* One that has expired is removed, and not found. */
-
-static ngx_http_deepinfer_stored_t *
-ngx_http_deepinfer_zone_find(ngx_http_deepinfer_kept_t *kept,
-    ngx_slab_pool_t *shpool, ngx_str_t *id)
-{
-    ngx_http_deepinfer_stored_t  *stored;
-
-    stored = (ngx_http_deepinfer_stored_t *)
-             ngx_str_rbtree_lookup(&kept->rbtree, id,
-                                   ngx_crc32_short(id->data, id->len));
-
-    if (stored && stored->expires < ngx_time()) {
-        ngx_http_deepinfer_zone_remove(kept, shpool, stored);
-        return NULL;
-    }
-
-    return stored;
-}
-
-
-static void
-ngx_http_deepinfer_zone_remove(ngx_http_deepinfer_kept_t *kept,
-    ngx_slab_pool_t *shpool, ngx_http_deepinfer_stored_t *stored)
-{
-    kept->size -= offsetof(ngx_http_deepinfer_stored_t, data)
-                  + stored->node.str.len + stored->len;
-
-    ngx_queue_remove(&stored->queue);
-    ngx_rbtree_delete(&kept->rbtree, &stored->node.node);
-    ngx_slab_free_locked(shpool, stored);
 }
 
 
