@@ -10,6 +10,8 @@
 
 #include "ngx_http_deepinfer.h"
 
+#include "tokenizer/vocab/di_folder.h"
+
 #include <sys/un.h>
 
 
@@ -204,8 +206,8 @@ ngx_http_deepinfer_pool_speak(ngx_http_deepinfer_pool_t *pool,
 
 
 /*
- * A GGUF file holds the whole model, so its engines can be told which one is
- * meant.  A folder's tokenizer says nothing of the weights.
+ * What holds a whole model tells its engines which one is meant.  A tokenizer
+ * alone says nothing of the weights.
  */
 
 static int
@@ -215,9 +217,21 @@ ngx_http_deepinfer_pool_fingerprint(ngx_http_deepinfer_pool_t *pool,
     int         rc;
     di_gguf_t  *gguf;
 
-    if (ngx_is_dir(fi)
-        || di_gguf_open((char *) pool->model.data, &gguf, NULL) != DI_OK)
-    {
+    if (ngx_is_dir(fi)) {
+        rc = di_folder_fingerprint((char *) pool->model.data,
+                                   pool->fingerprint, err);
+
+        if (rc == DI_EUNSUPPORTED) {
+            ngx_memzero(err, sizeof(di_err_t));
+            return DI_OK;
+        }
+
+        pool->fingerprinted = 1;
+
+        return rc;
+    }
+
+    if (di_gguf_open((char *) pool->model.data, &gguf, NULL) != DI_OK) {
         return DI_OK;
     }
 

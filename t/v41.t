@@ -1,6 +1,7 @@
 # DeepSeek-V4.1 through nginx: the tiny trained checkpoint, as any other model.
 
 use DI::Engine;
+use DI::Proc ();
 use Cwd ();
 use JSON::PP ();
 
@@ -11,6 +12,17 @@ BEGIN {
     DI::Engine->start(kind => 'model', model => $model,
                       args => ['--exact', '--max-model-len', 2048,
                                '--kv-memory', '64m', '--max-seqs', 4]);
+
+    # Another training of it: the same tensors, some bytes of each part differ.
+    my $other = DI::Proc::tempdir();
+    for my $name (qw(config.json tokenizer.json tokenizer_config.json
+                     model.safetensors.index.json model.safetensors)) {
+        my $data = DI::Proc::slurp("$model/$name");
+        substr($data, length($data) - 50 * $_, 1) ^= "\1"
+            for $name eq 'model.safetensors' ? 1 .. 50_000 : ();
+        DI::Proc::spew("$other/$name", $data);
+    }
+    $ENV{TEST_NGINX_OTHER_MODEL} = $other;
 }
 
 use Test::Nginx::Socket 'no_plan';
@@ -20,12 +32,19 @@ our $Pool = <<'END';
         model   $TEST_NGINX_DEEPINFER_MODEL;
         engine  unix:$TEST_NGINX_DEEPINFER_SOCK;
     }
+    deepinfer_pool other {
+        model   $TEST_NGINX_OTHER_MODEL;
+        engine  unix:$TEST_NGINX_DEEPINFER_SOCK;
+    }
 END
 
 our $Chat = <<'END';
         location = /v1/chat/completions {
             deepinfer_pass tiny;
             deepinfer_api chat;
+        }
+        location = /other {
+            deepinfer_pass other;
         }
 END
 
@@ -59,3 +78,14 @@ POST /v1/chat/completions
 {"model":"tiny","messages":[{"role":"user","content":"What is a hacker?"}],"max_tokens":64,"temperature":0,"thinking":{"type":"disabled"}}
 --- response_body_like eval
 qr/\Q${\ substr(main::golden('chat'), 0, 100)}\E/
+
+
+
+=== TEST 2: an engine with other weights than the pool's folder is refused
+--- request
+POST /other
+{"model":"other","messages":[{"role":"user","content":"What is a hacker?"}],"max_tokens":4}
+--- error_code: 503
+--- response_body_like: engine_unavailable
+--- error_log eval
+qr/of pool "other" is not available: [^,]*another model/

@@ -9,17 +9,16 @@
  * are.
  */
 
-#include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../../tokenizer/vocab/di_compress.h"
+#include "../../tokenizer/vocab/di_folder.h"
 #include "deepseek_v41.h"
 
 #define CONFIG_MAX (16u << 20)   /* bytes of config.json                    */
 #define TOKENIZER_MAX (256u << 20)
 #define NAME_LEN   128
-#define SAMPLE     64            /* bytes of a tensor in the fingerprint    */
 
 /* --------------------------------------------------------------- reading -- */
 
@@ -164,32 +163,6 @@ read_vocab(di_v41_t *s, const char *dir, di_err_t *err)
     return rc;
 }
 
-/* SHA-256 over config.json, and of each tensor its name and some bytes. */
-static int
-fingerprint(const di_v41_t *s, const char *config, size_t len,
-            uint8_t out[16])
-{
-    uint8_t     digest[EVP_MAX_MD_SIZE];
-    EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-    int         ok = ctx != NULL
-                     && EVP_DigestInit_ex(ctx, EVP_sha256(), NULL)
-                     && EVP_DigestUpdate(ctx, config, len);
-
-    for (size_t i = 0; ok && i < di_st_n_tensors(s->st); i++) {
-        const di_st_tensor_t *t = di_st_tensor(s->st, i);
-        size_t                n = t->bytes < SAMPLE ? t->bytes : SAMPLE;
-
-        ok = EVP_DigestUpdate(ctx, t->name, strlen(t->name))
-             && EVP_DigestUpdate(ctx, t->data + (t->bytes - n) / 2, n);
-    }
-    ok = ok && EVP_DigestFinal_ex(ctx, digest, NULL);
-    EVP_MD_CTX_free(ctx);
-    if (!ok)
-        return DI_ENOMEM;
-    memcpy(out, digest, 16);
-    return DI_OK;
-}
-
 static void
 fill_info(di_model_t *m, const di_v41_t *s)
 {
@@ -240,9 +213,7 @@ di_v41_read(di_model_t *m, const char *dir, di_err_t *err)
         di_v41_layout(&s->conf, m->conf.arith == DI_ARITH_F32
                                 && !m->conf.round_caches, &s->layout);
         fill_info(m, s);
-        rc = fingerprint(s, config, len, m->info.fingerprint);
-        if (rc != DI_OK)
-            (void) di_err_set(err, rc, 0, "out of memory");
+        rc = di_folder_fingerprint(dir, m->info.fingerprint, err);
     }
     free(config);
     return rc;

@@ -31,6 +31,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../../tokenizer/vocab/di_folder.h"
 #include "echo.h"
 
 /* With fullwidth bars. */
@@ -355,11 +356,13 @@ open_model(echo_t *e, options_t *o)
     if (di_tok_open(e->vocab, &e->tok) != DI_OK)
         echo_fail("out of memory");
 
-    /* Only a GGUF file tells more than a vocabulary. */
+    /* Where there is more than a vocabulary, it is a model of its own. */
     if (di_gguf_open(o->model, &gguf, NULL) == DI_OK) {
         (void) di_gguf_u64(gguf, "llama.context_length", &v);
         di_gguf_fingerprint(gguf, w->fingerprint);
         di_gguf_close(gguf);
+    } else {
+        (void) di_folder_fingerprint(o->model, w->fingerprint, NULL);
     }
 
     if (o->max_model_len != 0 && o->max_model_len < v)
