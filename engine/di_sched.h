@@ -13,8 +13,8 @@
  * so that a long prompt never holds running streams by more than a chunk.
  * What a request answers depends on nothing but itself: not on what else
  * runs, where its prompt was cut, what the prefix cache had, or whether it
- * was preempted.  (With replay_keep a model of windows bounds them for old
- * tokens, which is an approximation; it is the same one for every run.)
+ * was preempted.  (Bounded replay of a model of windows is the exception, and
+ * off unless asked for: see di_replay_t and sched_state.c.)
  *
  * A model with a drafter has a decoding sequence verify its drafts: the row of
  * the token drawn last, and rows behind it as if the drafts had been drawn.
@@ -53,6 +53,14 @@ typedef void (*di_sched_sink_t)(void *arg, uint32_t owner,
  * step are left out of it.  Answers to submit and cancel don't ask. */
 typedef uint32_t (*di_sched_room_t)(void *arg, uint32_t owner);
 
+/* Bounded replay of a model of windows: what old tokens of a prompt compute,
+ * and whether a prefix is gone on with whose windows were not kept. */
+typedef enum {
+    DI_REPLAY_OFF = 0,           /* everything; exact                       */
+    DI_REPLAY_MASK,              /* everything, seeing what COMPACT leaves  */
+    DI_REPLAY_COMPACT,           /* the model's first half                  */
+} di_replay_t;
+
 typedef struct {
     uint32_t        max_seqs;        /* running sequences                   */
     uint32_t        max_rows;        /* token budget of one step, at least
@@ -63,9 +71,11 @@ typedef struct {
                                       * sequence, then QUEUE_FULL           */
     bool            prefix_cache;
     bool            drafts;          /* let the model's drafter offer some  */
+    di_replay_t     replay;
     uint32_t        replay_keep;     /* of a prompt, tokens that go through
                                       * the whole of a model of windows; at
-                                      * least its window; 0: all            */
+                                      * least a window and what may be taken
+                                      * back; unused with DI_REPLAY_OFF     */
     const int32_t  *end_ids;         /* end-of-generation ids; kept         */
     size_t          n_end_ids;
     di_sched_sink_t sink;
@@ -83,7 +93,8 @@ typedef struct {
     uint32_t     kv_blocks;
     uint32_t     block_tokens;
     uint32_t     n_states;           /* 0: sequences have no state          */
-    uint32_t     window;             /* see di_model_info_t                 */
+    uint32_t     window;             /* see di_model_info_t, with           */
+    uint32_t     backtrack;          /* this                                */
     uint32_t     n_drafts;           /* of a sequence; 0: no drafter        */
     uint32_t     max_logits;         /* of one step, at least max_seqs      */
     int        (*step)(void *ctx, const di_model_seq_t *seqs, size_t n_seqs);

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "../tokenizer/di_err.h"
+#include "di_sched.h"
 #include "ipc/di_ipc.h"
 #include "model/di_model.h"
 
@@ -40,7 +41,8 @@ typedef struct {
     uint32_t         queue_max;  /* waiting requests, then QUEUE_FULL       */
     bool             prefix_cache;
     bool             drafts;     /* let the model's draft module offer some */
-    uint32_t         replay_keep;    /* see di_sched_conf_t                 */
+    di_replay_t      replay;     /* see di_sched_conf_t, and                */
+    uint32_t         replay_keep;    /* this                                */
     di_log_level_t   log_level;  /* lines go to stderr                      */
     di_model_conf_t  model;      /* max_rows and max_seqs as above          */
 } di_serve_conf_t;

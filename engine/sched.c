@@ -106,10 +106,15 @@ check_conf(const di_sched_model_t *model, const di_sched_conf_t *conf,
         return di_err_set(err, DI_EINVAL, 0, "the model has %u state slots "
                           "for %u sequences", model->n_states,
                           conf->max_seqs);
-    if (conf->replay_keep != 0 && conf->replay_keep < model->window)
+    if (conf->replay != DI_REPLAY_OFF && model->n_states == 0)
+        return di_err_set(err, DI_EINVAL, 0, "the model has no windows, so "
+                          "there is nothing to replay");
+    if (conf->replay != DI_REPLAY_OFF
+        && conf->replay_keep <= model->window + model->backtrack)
         return di_err_set(err, DI_EINVAL, 0, "of a prompt %u tokens are kept, "
-                          "fewer than a window of %u", conf->replay_keep,
-                          model->window);
+                          "fewer than a window of %u and %u to take back",
+                          conf->replay_keep, model->window,
+                          model->backtrack + 1);
     if (model->max_logits < conf->max_seqs)
         return di_err_set(err, DI_EINVAL, 0, "the model gives %u rows of "
                           "logits to %u sequences", model->max_logits,

@@ -58,7 +58,8 @@ check_seq(const di_sched_t *s, const req_t *req, const seq_t *seq,
     must(seq->n_tokens >= req->n_prompt && seq->n_tokens < req->total_max);
     must(seq->n_computed < seq->n_tokens);
     must(seq->n_blocks * bt >= seq->n_computed);
-    must(seq->n_published == (req->caches ? seq->n_computed / bt : 0));
+    must(seq->n_published == (!req->caches ? 0 : seq->floor != 0
+                              ? seq->floor / bt : seq->n_computed / bt));
     for (i = 0; i < seq->n_blocks; i++) {
         must(seq->blocks[i] >= 1 && seq->blocks[i] <= s->model.kv_blocks);
         refs[seq->blocks[i]]++;

@@ -69,6 +69,8 @@ struct seq_s {
     uint32_t     slot;           /* of its state; 0 = none                  */
     uint32_t     keep_from;      /* position from which it goes through the
                                   * whole model                             */
+    uint32_t     floor;          /* 0, or where it went on without a state:
+                                  * its blocks from there are no others'    */
 };
 
 struct req_s {
@@ -202,7 +204,7 @@ void di_state_give(di_sched_t *sched, seq_t *seq);
 
 /* Of n_blocks found in the cache (held, in seq->blocks), how many can be gone
  * on with when limit tokens must not be exceeded; the state at their end is
- * in seq's slot. */
+ * in seq's slot, or seq->floor is set. */
 uint32_t di_state_restore(di_sched_t *sched, seq_t *seq, uint32_t n_blocks,
                           uint32_t limit);
 

@@ -8,9 +8,16 @@
  * makes room.  The cache forgets a block's mark with the block, so a copy is
  * as good as its block: it is believed only if each names the other.
  *
- * With replay_keep the second half of the model has computed only the last
+ * With bounded replay the second half of the model has computed only the last
  * tokens of a prompt, and a copy has its windows in part.  That is enough:
  * whoever goes on from it computes the last replay_keep tokens anew.
+ *
+ * Then too a prefix can be gone on with whose state is gone.  The tokens of
+ * one window are computed again, seeing nothing older through windows, so that
+ * what follows has whole ones, and so are the kept ones: a fixed number at any
+ * length.  What comes of it is near to what the whole prefix makes and not the
+ * same, so those tokens get blocks of their own, which the cache never learns
+ * of: a cached block depends on its tokens alone.
  */
 
 #include <assert.h>
@@ -94,21 +101,40 @@ is_live(const di_sched_t *s, uint32_t i)
 }
 
 
+/* Of n_blocks, how many are left before the tokens to be replayed. */
+static uint32_t
+before_replay(const di_sched_t *s, uint32_t n_blocks, uint32_t limit)
+{
+    const uint32_t bt = s->model.block_tokens;
+    const uint32_t n_window = (s->model.window + bt - 2) / bt;
+
+    if (s->conf.replay == DI_REPLAY_OFF || n_blocks < n_window)
+        return 0;
+    n_blocks -= n_window;
+    return n_blocks < limit / bt ? n_blocks : limit / bt;
+}
+
+
 uint32_t
 di_state_restore(di_sched_t *s, seq_t *seq, uint32_t n_blocks,
                  uint32_t limit)
 {
+    uint32_t least = before_replay(s, n_blocks, limit);
     state_t *state = NULL;
 
     if (s->model.n_states == 0)
         return n_blocks;
-    while (n_blocks > 0
+    while (n_blocks > least
            && (n_blocks * s->model.block_tokens > limit
                || (state = state_at(s, seq->blocks[n_blocks - 1])) == NULL))
         n_blocks--;
-    if (n_blocks > 0) {
+    if (state == NULL && n_blocks > 0)
+        state = state_at(s, seq->blocks[n_blocks - 1]);
+    if (state != NULL) {
         state->used = ++s->kept_turn;
         s->model.state_copy(s->model.ctx, seq->slot, slot_of(s, state));
+    } else {
+        seq->floor = n_blocks * s->model.block_tokens;
     }
     return n_blocks;
 }

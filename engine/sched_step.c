@@ -185,7 +185,7 @@ cut_at_block(const di_sched_t *s, const seq_t *seq, uint32_t n)
     const uint32_t ends[] = { seq->keep_from / bt * bt,
                               seq->n_tokens / bt * bt };
 
-    if (s->n_kept == 0 || !seq->req->caches)
+    if (s->n_kept == 0 || !seq->req->caches || seq->floor != 0)
         return n;
     for (int i = 0; i < 2; i++) {
         if (ends[i] > seq->n_computed && ends[i] < seq->n_computed + n)
@@ -217,7 +217,8 @@ plan_rows(di_sched_t *s, seq_t *seq, uint32_t n_max)
     s->model_seqs[s->n_parts] = (di_model_seq_t) {
         .tokens = seq->tokens + at, .blocks = seq->blocks, .n_rows = n,
         .pos = at, .n_logits = n_lp + ends, .slot = seq->slot,
-        .keep_from = seq->keep_from,
+        .keep_from = seq->keep_from, .floor = seq->floor,
+        .keep_all = s->conf.replay == DI_REPLAY_MASK,
     };
     s->parts[s->n_parts] = (part_t) { .seq = seq, .n_rows = n };
     for (i = 0; i < n_lp; i++)
@@ -377,21 +378,22 @@ plan_prefill(di_sched_t *s, uint32_t budget)
 static void
 look_up(di_sched_t *s, seq_t *seq, di_kv_match_t *m)
 {
-    const uint32_t keep = s->model.n_states > 0 ? s->conf.replay_keep : 0;
+    const bool     bounded = s->conf.replay != DI_REPLAY_OFF;
+    const uint32_t keep = s->conf.replay_keep;
     req_t         *req = seq->req;
-    uint32_t       limit = seq->n_tokens - 1, n;
+    uint32_t       known = seq->n_tokens - 1, limit, n;
 
-    seq->keep_from = keep != 0 && seq->n_tokens > keep
-                     ? seq->n_tokens - keep : 0;
-    if (req->lp_next < req->n_prompt && limit > req->lp_next - 1)
-        limit = req->lp_next - 1;
-    if (keep != 0 && limit > seq->keep_from)
-        limit = seq->keep_from;
+    seq->keep_from = bounded && seq->n_tokens > keep ? seq->n_tokens - keep
+                                                     : 0;
+    seq->floor = 0;
+    if (req->lp_next < req->n_prompt && known > req->lp_next - 1)
+        known = req->lp_next - 1;
+    limit = bounded ? least(known, seq->keep_from) : known;
     if (!req->caches)
         return;
 
     di_seq_keys(s, seq, seq->n_tokens / s->model.block_tokens);
-    di_kv_match(s->kv, req->salt, seq->tokens, limit, seq->keys, seq->blocks,
+    di_kv_match(s->kv, req->salt, seq->tokens, known, seq->keys, seq->blocks,
                 m);
     n = di_state_restore(s, seq, m->n_blocks, limit);
     if (m->tail_block != 0 && s->model.n_states > 0) {
@@ -645,7 +647,7 @@ publish(di_sched_t *s, seq_t *seq)
     req_t         *req = seq->req;
     uint32_t       at, full = seq->n_computed / bt;
 
-    if (!req->caches || seq->n_published == full)
+    if (!req->caches || seq->n_published == full || seq->floor != 0)
         return;
     di_seq_keys(s, seq, full);
     for (at = seq->n_published; at < full; at++) {
@@ -691,6 +693,7 @@ fork_from(di_sched_t *s, const seq_t *leader, seq_t *seq)
     if (seq->slot != 0)
         s->model.state_copy(s->model.ctx, seq->slot, leader->slot);
     seq->keep_from = leader->keep_from;
+    seq->floor = leader->floor;
     memcpy(seq->keys, leader->keys, leader->n_keys * sizeof(di_kv_key_t));
     seq->n_keys = leader->n_keys;
     seq->n_blocks = full + (own != 0);

@@ -266,7 +266,8 @@ open_sched(serve_t *s, di_err_t *err)
     di_sched_conf_t        conf = {
         .max_seqs = c->max_seqs, .max_rows = c->max_rows, .chunk = c->chunk,
         .queue_max = c->queue_max, .prefix_cache = c->prefix_cache,
-        .replay_keep = c->replay_keep, .drafts = c->drafts,
+        .replay = c->replay, .replay_keep = c->replay_keep,
+        .drafts = c->drafts,
         .sink = on_event, .room = room_of, .arg = s,
     };
     int rc;

@@ -69,6 +69,7 @@ static const char *const ops_words[] = { "ref", "avx2", "avxvnni",
                                          "avx512", "amx", NULL };
 static const char *const role_words[] = { "both", "prefill", "decode",
                                           "encode", NULL };
+static const char *const replay_words[] = { "off", "mask", "compact", NULL };
 static const char *const level_words[] = { "error", "warn", "info", "debug",
                                            NULL };
 
@@ -98,9 +99,12 @@ static const option_t options[] = {
     { "no-prefix-cache", NULL, SERVE | LINES, K_FALSE,
       AT(engine.prefix_cache), 0, 0, NULL,
       "compute every prompt from its first token" },
-    { "replay-keep", "N", SERVE | LINES, K_U32, AT(engine.replay_keep), 0,
-      INT32_MAX, NULL, "last tokens of a prompt that go through a whole "
-      "model of windows; 0 is all" },
+    { "replay", "MODE", SERVE | LINES, K_NAME, AT(engine.replay),
+      DI_REPLAY_OFF, 0, replay_words, "old tokens of a model of windows: off "
+      "(default), mask or compact" },
+    { "replay-keep", "N", SERVE | LINES, K_U32, AT(engine.replay_keep), 1,
+      INT32_MAX, NULL, "last tokens of a prompt that --replay leaves whole; "
+      "140" },
     { "no-drafts", NULL, SERVE | LINES, K_FALSE, AT(engine.drafts), 0, 0,
       NULL, "don't let the model's draft module offer tokens" },
 
@@ -471,6 +475,7 @@ set_defaults(di_cmd_opts_t *opts, di_cmd_t command)
             .max_rows = 512,
             .chunk = 256,
             .queue_max = 256,
+            .replay_keep = 140,
             .spin_us = 50,
             .prefix_cache = true,
             .drafts = true,

@@ -149,6 +149,7 @@ di_run_open(const di_cmd_opts_t *opts, di_run_t *run, di_err_t *err)
             .chunk = opts->engine.chunk,
             .queue_max = opts->batch,
             .prefix_cache = opts->engine.prefix_cache,
+            .replay = opts->engine.replay,
             .replay_keep = opts->engine.replay_keep,
             .drafts = opts->engine.drafts,
             .sink = on_event,

@@ -213,6 +213,8 @@ kept_from(const di_model_seq_t *q)
 {
     uint32_t n = q->keep_from > q->pos ? q->keep_from - q->pos : 0;
 
+    if (q->keep_all)
+        return 0;
     return n < q->n_rows - q->n_logits ? n : q->n_rows - q->n_logits;
 }
 

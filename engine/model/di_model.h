@@ -71,8 +71,7 @@ typedef struct {
     uint64_t state_bytes;        /* of a slot                               */
     uint32_t lookback;           /* tokens before a step's that are read    */
     uint32_t backtrack;          /* computed tokens that may be taken back  */
-    uint32_t window;             /* tokens whose computation restores a
-                                  * state's windows                         */
+    uint32_t window;             /* tokens that a window has                */
     uint32_t n_drafts;           /* that its draft module offers at most; 0:
                                   * there is none                           */
 } di_model_info_t;
@@ -112,8 +111,8 @@ void di_model_tensor(const di_model_t *model, size_t i,
  * back up to info.backtrack of those computed before: pos is then smaller
  * than it was.  keep_from and floor are the bounded replay of a long prompt:
  * rows before keep_from end where the model's second half begins, unless
- * their logits are wanted, and no window reaches below floor, nor in the
- * second half below keep_from. */
+ * their logits or all rows are wanted, and no window reaches below floor,
+ * nor in the second half below keep_from. */
 typedef struct {
     const int32_t  *tokens;      /* [n_rows], behind min(pos, info.lookback)
                                   * that came before                        */
@@ -124,6 +123,7 @@ typedef struct {
     uint32_t        slot;        /* 1 .. info.n_states, or 0 without states */
     uint32_t        keep_from;   /* 0: all rows go through                  */
     uint32_t        floor;       /* 0: all windows are whole                */
+    bool            keep_all;    /* rows before keep_from go through too    */
 } di_model_seq_t;
 
 /* Launch a forward pass; returns before it is computed.  Arrays are copied.

@@ -183,7 +183,7 @@ fill_info(di_model_t *m, const di_v41_t *s)
     info->state_bytes = s->layout.slot_bytes;
     info->lookback = c->n_engrams > 0 ? c->engram_ngram - 1 : 0;
     info->backtrack = DI_V41_BACKTRACK - 1;
-    info->window = c->window + DI_V41_BACKTRACK;
+    info->window = c->window;
     if (c->n_stages > 0)
         info->n_drafts = c->block < info->backtrack ? c->block
                                                     : info->backtrack;

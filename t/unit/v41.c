@@ -331,25 +331,24 @@ kept(di_model_t *m, v41_seq_t *q, uint32_t end, uint32_t total,
     return v41_run(m, &part, 1);
 }
 
+/* The kept rows of a prompt that q goes on with, and greedy decoding. */
 static void
-test_replay(const side_t *side)
+check_replay(const side_t *side, di_model_t *m, v41_seq_t *q, const json_t *g)
 {
-    json_t        *g = v41_golden(side->golden, "replay"), *top;
-    di_model_t    *m = v41_open(side->dir, DI_ARITH_F32, 704);
     const uint32_t vocab = di_model_info(m)->vocab;
     const uint32_t keep = (uint32_t) v41_int(g, "keep");
-    v41_seq_t      q = seq_of(side, "long", 0);
-    const uint32_t total = q.n, mid = total - keep + 12;
+    const uint32_t total = q->n, mid = total - keep + 12;
     const float   *rows;
+    const json_t  *top;
     size_t         i;
 
     /* As many logits as a step gives: the rest in a second chunk. */
-    rows = kept(m, &q, mid, total, 12, keep);
+    rows = kept(m, q, mid, total, 12, keep);
     json_array_foreach(json_object_get(g, "rows"), i, top) {
         uint32_t pos = (uint32_t) v41_int(top, "pos");
 
-        if (pos >= mid && q.done == mid)
-            rows = kept(m, &q, total, total, total - mid, keep);
+        if (pos >= mid && q->done == mid)
+            rows = kept(m, q, total, total, total - mid, keep);
         check_row(side, "replay", rows + (size_t) (pos - (pos < mid
                                           ? mid - 12 : mid)) * vocab,
                   top, TOLERANCE);
@@ -357,12 +356,28 @@ test_replay(const side_t *side)
     json_array_foreach(json_object_get(g, "decode"), i, top) {
         di_model_seq_t part;
 
-        q.tokens[q.n++] = v41_int(top, "input");
-        part = v41_part(&q, 1, 1);
+        q->tokens[q->n++] = v41_int(top, "input");
+        part = v41_part(q, 1, 1);
         check_row(side, "decode after replay", v41_run(m, &part, 1), top,
                   TOLERANCE);
-        q.done++;
+        q->done++;
     }
+}
+
+/* Both modes, and chunks that end before the kept rows or among them. */
+static void
+test_replay(const side_t *side)
+{
+    json_t        *g = v41_golden(side->golden, "replay"), *top;
+    di_model_t    *m = v41_open(side->dir, DI_ARITH_F32, 704);
+    const uint32_t keep = (uint32_t) v41_int(g, "keep");
+    v41_seq_t      q = seq_of(side, "long", 0);
+    const uint32_t total = q.n;
+
+    check_replay(side, m, &q, g);
+    q = seq_of(side, "long", 0);
+    q.keep_all = true;
+    check_replay(side, m, &q, g);
 
     q = seq_of(side, "long", 1);
     top = json_object_get(json_object_get(g, "chunk_600_of_700"), "last");
@@ -373,6 +388,27 @@ test_replay(const side_t *side)
               g, "chunk_500_of_700_placeholder"), "last");
     check_row(side, "placeholder", kept(m, &q, 500, total, 1, keep), top,
               TOLERANCE);
+    di_model_close(m);
+    json_decref(g);
+}
+
+/* Block KV is all that is left of a prefix, and the state slot is another
+ * sequence's: windows end at the first token that is computed again. */
+static void
+test_lost(const side_t *side)
+{
+    json_t        *g = v41_golden(side->golden, "restart");
+    di_model_t    *m = v41_open(side->dir, DI_ARITH_F32, 704);
+    v41_seq_t      q = seq_of(side, "long", 0), other;
+    const uint32_t floor = (uint32_t) v41_int(g, "floor");
+
+    (void) kept(m, &q, floor, q.n, 0, (uint32_t) v41_int(g, "keep"));
+    other = seq_of(side, "long", 1);
+    memmove(other.tokens, other.tokens + 99, 500 * sizeof(int32_t));
+    (void) kept(m, &other, 500, 500, 0, 140);
+    q.number = 1;
+    q.floor = floor;
+    check_replay(side, m, &q, g);
     di_model_close(m);
     json_decref(g);
 }
@@ -395,6 +431,9 @@ test_restart(const side_t *side, di_arith_t arith)
     for (uint32_t at = 0; at < total - 1; at = q.done)
         (void) kept(m, &q, at + 99 < total - 1 ? at + 99 : total - 1, total,
                     0, keep);
+    CHECK(memcmp(want, kept(m, &q, total, total, 1, keep), bytes) == 0);
+    q = seq_of(side, "long", 1);
+    q.keep_all = true;
     CHECK(memcmp(want, kept(m, &q, total, total, 1, keep), bytes) == 0);
 
     /* 512 tokens of another sequence, whose consumers stopped early too. */
@@ -655,6 +694,7 @@ main(int argc, char **argv)
         di_model_close(m);
         test_inside(side);
         test_replay(side);
+        test_lost(side);
         test_drafts(side);
         CHECK(fabs(loss(side, DI_ARITH_F32) - loss(side, DI_ARITH_AUTO))
               <= LOSS);

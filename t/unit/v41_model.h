@@ -51,6 +51,7 @@ v41_unpack(void)
 }
 
 static bool v41_rounds;          /* caches as stored in any arithmetic      */
+static uint32_t v41_states;      /* slots; 0: the model's default           */
 
 static inline di_model_t *
 v41_open(const char *dir, di_arith_t arith, uint32_t max_rows)
@@ -58,7 +59,7 @@ v41_open(const char *dir, di_arith_t arith, uint32_t max_rows)
     di_model_conf_t conf = {
         .arith = arith, .round_caches = v41_rounds, .n_threads = 2,
         .max_rows = max_rows, .max_seqs = V41_SEQS, .max_model_len = V41_LEN,
-        .kv_bytes = 64u << 20,
+        .kv_bytes = 64u << 20, .n_states = v41_states,
     };
     di_model_t *m = NULL;
     di_err_t    err = { 0 };
@@ -74,6 +75,8 @@ typedef struct {
     uint32_t number;             /* 0 .. V41_SEQS - 1                       */
     uint32_t n;                  /* tokens known                            */
     uint32_t done;               /* of them, computed                       */
+    uint32_t floor;              /* of windows                              */
+    bool     keep_all;           /* rows before those kept, too             */
     int32_t  tokens[V41_LEN];
     uint32_t blocks[V41_LEN / 128];
 } v41_seq_t;
@@ -84,6 +87,8 @@ v41_seq_init(v41_seq_t *q, uint32_t number, const int32_t *tokens, uint32_t n)
     q->number = number;
     q->n = n;
     q->done = 0;
+    q->floor = 0;
+    q->keep_all = false;
     if (n > 0)
         memcpy(q->tokens, tokens, n * sizeof(*tokens));
     for (uint32_t i = 0; i < V41_LEN / 128; i++)
@@ -96,7 +101,8 @@ v41_part(const v41_seq_t *q, uint32_t n, uint32_t n_logits)
 {
     return (di_model_seq_t) {
         .tokens = q->tokens + q->done, .blocks = q->blocks, .n_rows = n,
-        .pos = q->done, .n_logits = n_logits, .slot = 1 + q->number };
+        .pos = q->done, .n_logits = n_logits, .slot = 1 + q->number,
+        .floor = q->floor, .keep_all = q->keep_all };
 }
 
 static inline const float *

@@ -6,7 +6,8 @@
 #include "engine/di_sched.h"
 #include "v41_model.h"
 
-#define GEN 40                   /* tokens of an answer                     */
+#define GEN  40                  /* tokens of an answer                     */
+#define KEEP 140                 /* tokens of a prompt, with replay         */
 
 typedef struct {
     int32_t  tokens[GEN];
@@ -44,12 +45,12 @@ sink(void *arg, uint32_t owner, const di_event_t *e,
 }
 
 static di_sched_t *
-open_sched(di_model_t *m, bool cache, bool drafts, uint32_t keep)
+open_sched(di_model_t *m, bool cache, bool drafts, di_replay_t replay)
 {
     di_sched_conf_t conf = {
         .max_seqs = V41_SEQS, .max_rows = 256, .chunk = 100, .queue_max = 8,
-        .prefix_cache = cache, .drafts = drafts, .replay_keep = keep,
-        .sink = sink,
+        .prefix_cache = cache, .drafts = drafts, .replay = replay,
+        .replay_keep = KEEP, .sink = sink,
     };
     di_sched_t *s = NULL;
     di_err_t    err = { 0 };
@@ -93,9 +94,9 @@ check_same(const answer_t *a, const answer_t *b)
 /* The answer of one request on a fresh scheduler. */
 static answer_t
 alone(di_model_t *m, const int32_t *prompt, uint32_t n, float temperature,
-      bool drafts, uint32_t keep)
+      bool drafts, di_replay_t replay)
 {
-    di_sched_t *s = open_sched(m, false, drafts, keep);
+    di_sched_t *s = open_sched(m, false, drafts, replay);
 
     submit(s, 0, prompt, n, temperature);
     run(s);
@@ -109,8 +110,10 @@ test_drafts(di_model_t *m, const int32_t *prompt)
     static const float temperatures[] = { 0, 0.8f, 1.5f };
 
     for (size_t i = 0; i < 3; i++) {
-        answer_t plain = alone(m, prompt, 200, temperatures[i], false, 0);
-        answer_t drafted = alone(m, prompt, 200, temperatures[i], true, 0);
+        answer_t plain = alone(m, prompt, 200, temperatures[i], false,
+                                DI_REPLAY_OFF);
+        answer_t drafted = alone(m, prompt, 200, temperatures[i], true,
+                                 DI_REPLAY_OFF);
 
         check_same(&plain, &drafted);
     }
@@ -118,12 +121,13 @@ test_drafts(di_model_t *m, const int32_t *prompt)
 
 /* A prompt again, one that shares 512 tokens of it, and others beside them. */
 static void
-test_prefix(di_model_t *m, const int32_t *prompt, bool drafts, uint32_t keep)
+test_prefix(di_model_t *m, const int32_t *prompt, bool drafts,
+            di_replay_t replay)
 {
-    di_sched_t *s = open_sched(m, true, drafts, keep);
-    answer_t    whole = alone(m, prompt, 700, 0, drafts, keep);
-    answer_t    part = alone(m, prompt, 660, 0, drafts, keep);
-    uint32_t    found = keep == 0 ? 640 : 512;
+    di_sched_t *s = open_sched(m, true, drafts, replay);
+    answer_t    whole = alone(m, prompt, 700, 0, drafts, replay);
+    answer_t    part = alone(m, prompt, 660, 0, drafts, replay);
+    uint32_t    found = replay == DI_REPLAY_OFF ? 640 : 512;
 
     submit(s, 0, prompt, 700, 0);
     run(s);
@@ -142,6 +146,90 @@ test_prefix(di_model_t *m, const int32_t *prompt, bool drafts, uint32_t keep)
     di_sched_close(s);
 }
 
+/* What answers a prompt of n tokens whose first `floor` have their block KV
+ * and no windows. */
+static answer_t
+by_hand(di_model_t *m, const int32_t *prompt, uint32_t n, uint32_t floor)
+{
+    const uint32_t vocab = di_model_info(m)->vocab;
+    answer_t       a = { .n = 0 };
+    v41_seq_t      q;
+
+    v41_seq_init(&q, 0, prompt, n);
+    while (a.n < GEN) {
+        const uint32_t end = q.done < floor ? floor : q.n;
+        const uint32_t rows = end - q.done < 200 ? end - q.done : 200;
+        di_model_seq_t part = v41_part(&q, rows, q.done + rows == q.n);
+        const float   *x;
+
+        part.keep_from = n - KEEP;
+        x = v41_run(m, &part, 1);
+        q.done += rows;
+        if (q.done == floor)     /* another slot, another sequence's state  */
+            q.number = 1, q.floor = floor;
+        if (part.n_logits == 0)
+            continue;
+        for (uint32_t i = 1; i < vocab; i++)
+            a.tokens[a.n] = x[i] > x[a.tokens[a.n]] ? (int32_t) i
+                                                    : a.tokens[a.n];
+        q.tokens[q.n++] = a.tokens[a.n++];
+    }
+    return a;
+}
+
+static uint64_t
+prefilled(const di_sched_t *s)
+{
+    di_ipc_status_t status;
+
+    di_sched_status(s, &status);
+    return status.prefill_tokens;
+}
+
+/* No state is ever kept: a prefix is gone on with by computing its last window
+ * again, a fixed number of tokens, and nobody finds what came of that. */
+static void
+test_lost(di_model_t *other, const int32_t *prompt, di_replay_t replay)
+{
+    /* Prompts, and where the tokens that are computed again begin: so that
+     * the last KEEP are among them, and a window before new ones.  The first
+     * leaves five blocks. */
+    static const struct { uint32_t n, floor; } again[] = {
+        { 700, 512 }, { 660, 512 }, { 645, 384 }, { 800, 512 }, { 800, 512 },
+        { 900, 512 },
+    };
+    int32_t     longer[V41_LEN];
+    di_model_t *m;
+    di_sched_t *s;
+
+    memcpy(longer, prompt, 700 * sizeof(int32_t));
+    memcpy(longer + 700, prompt + 55, 300 * sizeof(int32_t));
+    v41_states = V41_SEQS;
+    m = v41_open(V41_FP8, DI_ARITH_AUTO, 256);
+    v41_states = 0;
+    s = open_sched(m, true, true, replay);
+    submit(s, 0, longer, 700, 0);
+    run(s);
+    for (size_t i = 0; i < sizeof(again) / sizeof(again[0]); i++) {
+        const uint32_t n = again[i].n;
+        const uint64_t before = prefilled(s);
+
+        submit(s, 1, longer, n, 0);
+        run(s);
+        if (replay == DI_REPLAY_OFF) {
+            CHECK_EQ_INT(answers[1].cached, 0);
+            continue;
+        }
+        CHECK_EQ_INT(answers[1].cached, again[i].floor);
+        CHECK_EQ_INT(prefilled(s) - before, n - again[i].floor);
+        answers[2] = answers[1];
+        answers[3] = by_hand(other, longer, n, again[i].floor);
+        check_same(&answers[2], &answers[3]);
+    }
+    di_sched_close(s);
+    di_model_close(m);
+}
+
 int
 main(void)
 {
@@ -151,9 +239,13 @@ main(void)
 
     CHECK_EQ_INT(v41_prompt(prompts, "long", prompt), 700);
     test_drafts(m, prompt);
-    test_prefix(m, prompt, false, 0);
-    test_prefix(m, prompt, true, 0);
-    test_prefix(m, prompt, true, 140);
+    test_prefix(m, prompt, false, DI_REPLAY_OFF);
+    test_prefix(m, prompt, true, DI_REPLAY_OFF);
+    test_prefix(m, prompt, true, DI_REPLAY_COMPACT);
+    test_prefix(m, prompt, true, DI_REPLAY_MASK);
+    test_lost(m, prompt, DI_REPLAY_OFF);
+    test_lost(m, prompt, DI_REPLAY_COMPACT);
+    test_lost(m, prompt, DI_REPLAY_MASK);
     di_model_close(m);
     json_decref(prompts);
     return check_done("v41_sched");
