@@ -276,6 +276,15 @@ struct ngx_http_deepinfer_engine_s {
 };
 
 
+/* How conversations are spelled for a pool's model. */
+
+typedef struct {
+    di_dialect_t                  *dialect;     /* owned by the pool */
+    di_model_name_t               *models;      /* [n_models], for the codec */
+    size_t                         n_models;
+} ngx_http_deepinfer_spelling_t;
+
+
 struct ngx_http_deepinfer_pool_s {
     ngx_str_t                      name;
     ngx_str_t                      model;       /* path of file or folder */
@@ -287,9 +296,8 @@ struct ngx_http_deepinfer_pool_s {
     ngx_http_deepinfer_main_conf_t *main;
 
     di_vocab_t                    *vocab;
-    di_dialect_t                  *dialect;
-    di_model_name_t               *models;      /* [n_models], for the codec */
-    size_t                         n_models;
+    ngx_array_t                    spellings;   /* of spelling_t *, the first
+                                                   is the pool's own */
     u_char                         fingerprint[DI_IPC_FINGERPRINT];
     time_t                         created;     /* of the model's file */
     unsigned                       fingerprinted:1;
@@ -322,6 +330,7 @@ struct ngx_http_deepinfer_main_conf_s {
 typedef struct {
     ngx_http_deepinfer_pool_t     *pool;        /* deepinfer_pass POOL */
     ngx_http_complex_value_t      *pass;        /* deepinfer_pass $variable */
+    ngx_str_t                      dialect;     /* empty: the pool's own */
     ngx_uint_t                     codec;       /* di_codec_t */
     const ngx_http_deepinfer_api_t *api;
     ngx_msec_t                     ping;        /* 0: off */
@@ -333,6 +342,8 @@ typedef struct {
 #endif
     u_char                        *api_file;    /* where deepinfer_api is */
     ngx_uint_t                     api_line;
+    u_char                        *dialect_file; /* and deepinfer_dialect */
+    ngx_uint_t                     dialect_line;
 } ngx_http_deepinfer_loc_conf_t;
 
 
@@ -352,6 +363,7 @@ typedef struct {
 
 struct ngx_http_deepinfer_prepare_s {
     ngx_http_deepinfer_pool_t     *pool;
+    ngx_http_deepinfer_spelling_t *spelling;    /* of pool */
     const ngx_http_deepinfer_gen_t *api;
     di_codec_t                     codec;
     di_tok_t                      *tok;         /* the running thread's own */
@@ -466,6 +478,10 @@ char *ngx_http_deepinfer_pool_engine_timeout(ngx_conf_t *cf,
     ngx_command_t *cmd, void *conf);
 ngx_http_deepinfer_pool_t *ngx_http_deepinfer_find_pool(
     ngx_http_deepinfer_main_conf_t *mcf, ngx_str_t *name);
+ngx_http_deepinfer_spelling_t *ngx_http_deepinfer_find_spelling(
+    ngx_http_deepinfer_pool_t *pool, ngx_str_t *name);
+ngx_int_t ngx_http_deepinfer_add_spelling(ngx_conf_t *cf,
+    ngx_http_deepinfer_pool_t *pool, ngx_str_t *name, di_err_t *err);
 ngx_uint_t ngx_http_deepinfer_pool_answers(ngx_http_deepinfer_pool_t *pool,
     const char *data, size_t len);
 

@@ -185,13 +185,14 @@ static void
 ngx_http_deepinfer_models_list(di_sbuf_t *body, di_api_t api,
     ngx_http_deepinfer_pool_t **pools, ngx_uint_t n)
 {
+    ngx_str_t   *name, *alias;
     ngx_uint_t   i, j, k, total;
     di_model_t  *models;
 
     total = 0;
 
     for (i = 0; i < n; i++) {
-        total += pools[i]->n_models;
+        total += 1 + pools[i]->aliases.nelts;
     }
 
     models = calloc(total + 1, sizeof(di_model_t));
@@ -203,8 +204,12 @@ ngx_http_deepinfer_models_list(di_sbuf_t *body, di_api_t api,
     k = 0;
 
     for (i = 0; i < n; i++) {
-        for (j = 0; j < pools[i]->n_models; j++) {
-            models[k].id = pools[i]->models[j].name;
+        alias = pools[i]->aliases.elts;
+
+        for (j = 0; j <= pools[i]->aliases.nelts; j++) {
+            name = j ? &alias[j - 1] : &pools[i]->name;
+            models[k].id.data = (char *) name->data;
+            models[k].id.len = name->len;
             models[k++].created = pools[i]->created;
         }
     }

@@ -24,9 +24,13 @@ static char *ngx_http_deepinfer_init_main_conf(ngx_conf_t *cf, void *conf);
 static void *ngx_http_deepinfer_create_loc_conf(ngx_conf_t *cf);
 static char *ngx_http_deepinfer_merge_loc_conf(ngx_conf_t *cf, void *parent,
     void *child);
+static char *ngx_http_deepinfer_merge_dialect(ngx_conf_t *cf,
+    ngx_http_deepinfer_loc_conf_t *prev, ngx_http_deepinfer_loc_conf_t *conf);
 static char *ngx_http_deepinfer_pass(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 static char *ngx_http_deepinfer_api(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+static char *ngx_http_deepinfer_dialect(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 static char *ngx_http_deepinfer_error(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
@@ -160,6 +164,13 @@ static ngx_command_t  ngx_http_deepinfer_commands[] = {
     { ngx_string("deepinfer_api"),
       NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
       ngx_http_deepinfer_api,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("deepinfer_dialect"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_deepinfer_dialect,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
@@ -452,6 +463,59 @@ ngx_http_deepinfer_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
 #endif
 
+    return ngx_http_deepinfer_merge_dialect(cf, prev, conf);
+}
+
+
+/* The pool, or every one of which a variable may choose, has to speak it. */
+
+static char *
+ngx_http_deepinfer_merge_dialect(ngx_conf_t *cf,
+    ngx_http_deepinfer_loc_conf_t *prev, ngx_http_deepinfer_loc_conf_t *conf)
+{
+    di_err_t                          err;
+    ngx_uint_t                        i, n;
+    ngx_http_deepinfer_pool_t       **pools;
+    ngx_http_deepinfer_main_conf_t   *mcf;
+
+    if (conf->dialect.data == NULL) {
+        conf->dialect = prev->dialect;
+        conf->dialect_file = prev->dialect_file;
+        conf->dialect_line = prev->dialect_line;
+    }
+
+    if (conf->dialect.len == 0) {
+        return NGX_CONF_OK;
+    }
+
+    mcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_deepinfer_module);
+
+    pools = &conf->pool;
+    n = (conf->pool != NULL);
+
+    if (conf->pass) {
+        pools = mcf->pools.elts;
+        n = mcf->pools.nelts;
+    }
+
+    for (i = 0; i < n; i++) {
+        ngx_memzero(&err, sizeof(di_err_t));
+
+        if (ngx_http_deepinfer_add_spelling(cf, pools[i], &conf->dialect, &err)
+            == NGX_OK)
+        {
+            continue;
+        }
+
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
+                      "\"deepinfer_dialect %V\" cannot be used with pool "
+                      "\"%V\": %s in %s:%ui",
+                      &conf->dialect, &pools[i]->name,
+                      err.code ? err.text : "out of memory",
+                      conf->dialect_file, conf->dialect_line);
+        return NGX_CONF_ERROR;
+    }
+
     return NGX_CONF_OK;
 }
 
@@ -539,6 +603,31 @@ ngx_http_deepinfer_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "unknown api \"%V\"",
                        &value[1]);
     return NGX_CONF_ERROR;
+}
+
+
+static char *
+ngx_http_deepinfer_dialect(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_deepinfer_loc_conf_t *dlcf = conf;
+
+    ngx_str_t  *value;
+
+    if (dlcf->dialect.data) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (value[1].len == 0) {
+        return "has an empty name";
+    }
+
+    dlcf->dialect = value[1];
+    dlcf->dialect_file = cf->conf_file->file.name.data;
+    dlcf->dialect_line = cf->conf_file->line;
+
+    return NGX_CONF_OK;
 }
 
 

@@ -19,12 +19,15 @@ static char *ngx_http_deepinfer_pool_end(ngx_conf_t *cf,
     ngx_http_deepinfer_pool_t *pool);
 static char *ngx_http_deepinfer_pool_load(ngx_conf_t *cf,
     ngx_http_deepinfer_pool_t *pool);
-static int ngx_http_deepinfer_pool_speak(ngx_http_deepinfer_pool_t *pool,
-    di_err_t *err);
+static const char *ngx_http_deepinfer_pool_speaks(
+    ngx_http_deepinfer_pool_t *pool);
+static ngx_int_t ngx_http_deepinfer_pool_speak(ngx_conf_t *cf,
+    ngx_http_deepinfer_pool_t *pool, const char *name, di_err_t *err);
 static int ngx_http_deepinfer_pool_fingerprint(ngx_http_deepinfer_pool_t *pool,
     ngx_file_info_t *fi, di_err_t *err);
-static char *ngx_http_deepinfer_pool_names(ngx_conf_t *cf,
-    ngx_http_deepinfer_pool_t *pool);
+static ngx_int_t ngx_http_deepinfer_pool_names(ngx_conf_t *cf,
+    ngx_http_deepinfer_pool_t *pool,
+    ngx_http_deepinfer_spelling_t *spelling);
 static void ngx_http_deepinfer_pool_unload(void *data);
 static char *ngx_http_deepinfer_check_name(ngx_conf_t *cf,
     ngx_http_deepinfer_main_conf_t *mcf, ngx_str_t *name);
@@ -62,6 +65,9 @@ ngx_http_deepinfer_pool(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
                        sizeof(ngx_http_deepinfer_engine_t))
         != NGX_OK
         || ngx_array_init(&pool->aliases, cf->pool, 4, sizeof(ngx_str_t))
+           != NGX_OK
+        || ngx_array_init(&pool->spellings, cf->pool, 1,
+                          sizeof(ngx_http_deepinfer_spelling_t *))
            != NGX_OK)
     {
         return NGX_CONF_ERROR;
@@ -155,11 +161,13 @@ ngx_http_deepinfer_pool_load(ngx_conf_t *cf, ngx_http_deepinfer_pool_t *pool)
     } else if (di_vocab_open_path((char *) pool->model.data, &pool->vocab,
                                   &err)
                == DI_OK
-               && ngx_http_deepinfer_pool_speak(pool, &err) == DI_OK
+               && ngx_http_deepinfer_pool_speak(cf, pool,
+                                    ngx_http_deepinfer_pool_speaks(pool), &err)
+                  == NGX_OK
                && ngx_http_deepinfer_pool_fingerprint(pool, &fi, &err)
                   == DI_OK)
     {
-        return ngx_http_deepinfer_pool_names(cf, pool);
+        return NGX_CONF_OK;
     }
 
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
@@ -170,15 +178,13 @@ ngx_http_deepinfer_pool_load(ngx_conf_t *cf, ngx_http_deepinfer_pool_t *pool)
 }
 
 
-/* By its name, by what the model calls itself, by its chat template. */
+/* The dialect's name, if it is not to be told by the chat template. */
 
-static int
-ngx_http_deepinfer_pool_speak(ngx_http_deepinfer_pool_t *pool,
-    di_err_t *err)
+static const char *
+ngx_http_deepinfer_pool_speaks(ngx_http_deepinfer_pool_t *pool)
 {
     size_t       i;
-    di_str_t     text;
-    const char  *name, *type;
+    const char  *type;
 
     static const struct {
         const char  *type;
@@ -188,20 +194,94 @@ ngx_http_deepinfer_pool_speak(ngx_http_deepinfer_pool_t *pool,
         { "deepseek_v41", "deepseek-v4.1" },
     };
 
-    text.data = di_vocab_template(pool->vocab, &text.len);
-    name = pool->dialect_name.len ? (char *) pool->dialect_name.data : NULL;
+    if (pool->dialect_name.len) {
+        return (char *) pool->dialect_name.data;
+    }
 
-    if (name == NULL) {
-        type = di_vocab_model_type(pool->vocab);
+    type = di_vocab_model_type(pool->vocab);
 
-        for (i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
-            if (ngx_strcmp(type, types[i].type) == 0) {
-                name = types[i].name;
-            }
+    for (i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        if (ngx_strcmp(type, types[i].type) == 0) {
+            return types[i].name;
         }
     }
 
-    return di_dialect_open(pool->vocab, text, name, &pool->dialect, err);
+    return NULL;
+}
+
+
+/* One more spelling for the model. */
+
+static ngx_int_t
+ngx_http_deepinfer_pool_speak(ngx_conf_t *cf, ngx_http_deepinfer_pool_t *pool,
+    const char *name, di_err_t *err)
+{
+    di_str_t                         text;
+    ngx_http_deepinfer_spelling_t   *spelling, **sp;
+
+    spelling = ngx_pcalloc(cf->pool, sizeof(ngx_http_deepinfer_spelling_t));
+    if (spelling == NULL) {
+        return NGX_ERROR;
+    }
+
+    sp = ngx_array_push(&pool->spellings);
+    if (sp == NULL) {
+        return NGX_ERROR;
+    }
+
+    *sp = spelling;
+
+    text.data = di_vocab_template(pool->vocab, &text.len);
+
+    if (di_dialect_open(pool->vocab, text, name, &spelling->dialect, err)
+        != DI_OK)
+    {
+        spelling->dialect = NULL;
+        return NGX_ERROR;
+    }
+
+    return ngx_http_deepinfer_pool_names(cf, pool, spelling);
+}
+
+
+/* That of deepinfer_dialect NAME, or the pool's own; NULL: it has none. */
+
+ngx_http_deepinfer_spelling_t *
+ngx_http_deepinfer_find_spelling(ngx_http_deepinfer_pool_t *pool,
+    ngx_str_t *name)
+{
+    ngx_uint_t                       i;
+    ngx_http_deepinfer_spelling_t  **spellings;
+
+    spellings = pool->spellings.elts;
+
+    if (name->len == 0) {
+        return spellings[0];
+    }
+
+    for (i = 0; i < pool->spellings.nelts; i++) {
+        if (ngx_strcmp(di_dialect_name(spellings[i]->dialect), name->data)
+            == 0)
+        {
+            return spellings[i];
+        }
+    }
+
+    return NULL;
+}
+
+
+/* Let the pool know that it will be asked for this one. */
+
+ngx_int_t
+ngx_http_deepinfer_add_spelling(ngx_conf_t *cf,
+    ngx_http_deepinfer_pool_t *pool, ngx_str_t *name, di_err_t *err)
+{
+    if (ngx_http_deepinfer_find_spelling(pool, name)) {
+        return NGX_OK;
+    }
+
+    return ngx_http_deepinfer_pool_speak(cf, pool, (char *) name->data, err);
 }
 
 
@@ -246,31 +326,32 @@ ngx_http_deepinfer_pool_fingerprint(ngx_http_deepinfer_pool_t *pool,
 
 /* What official requests may call the model. */
 
-static char *
-ngx_http_deepinfer_pool_names(ngx_conf_t *cf, ngx_http_deepinfer_pool_t *pool)
+static ngx_int_t
+ngx_http_deepinfer_pool_names(ngx_conf_t *cf, ngx_http_deepinfer_pool_t *pool,
+    ngx_http_deepinfer_spelling_t *spelling)
 {
     ngx_str_t        *alias;
     ngx_uint_t        i;
     di_model_name_t  *name;
 
-    pool->n_models = 1 + pool->aliases.nelts;
+    spelling->n_models = 1 + pool->aliases.nelts;
 
-    pool->models = ngx_pcalloc(cf->pool,
-                               pool->n_models * sizeof(di_model_name_t));
-    if (pool->models == NULL) {
-        return NGX_CONF_ERROR;
+    spelling->models = ngx_pcalloc(cf->pool,
+                               spelling->n_models * sizeof(di_model_name_t));
+    if (spelling->models == NULL) {
+        return NGX_ERROR;
     }
 
     alias = pool->aliases.elts;
 
-    for (i = 0; i < pool->n_models; i++) {
-        name = &pool->models[i];
-        name->family = di_dialect_family(pool->dialect);
+    for (i = 0; i < spelling->n_models; i++) {
+        name = &spelling->models[i];
+        name->family = di_dialect_family(spelling->dialect);
         name->name.data = (char *) (i ? alias[i - 1].data : pool->name.data);
         name->name.len = i ? alias[i - 1].len : pool->name.len;
     }
 
-    return NGX_CONF_OK;
+    return NGX_OK;
 }
 
 
@@ -279,8 +360,15 @@ ngx_http_deepinfer_pool_unload(void *data)
 {
     ngx_http_deepinfer_pool_t  *pool = data;
 
-    if (pool->dialect) {
-        di_dialect_close(pool->dialect);
+    ngx_uint_t                       i;
+    ngx_http_deepinfer_spelling_t  **spellings;
+
+    spellings = pool->spellings.elts;
+
+    for (i = 0; i < pool->spellings.nelts; i++) {
+        if (spellings[i]->dialect) {
+            di_dialect_close(spellings[i]->dialect);
+        }
     }
 
     if (pool->vocab) {

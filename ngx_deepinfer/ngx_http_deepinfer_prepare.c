@@ -74,11 +74,11 @@ ngx_http_deepinfer_prepare_parse(ngx_http_deepinfer_prepare_t *p,
     ngx_memzero(&options, sizeof(di_req_options_t));
 
     options.codec = p->codec;
-    options.family = di_dialect_family(p->pool->dialect);
-    options.caps = di_dialect_caps(p->pool->dialect);
+    options.family = di_dialect_family(p->spelling->dialect);
+    options.caps = di_dialect_caps(p->spelling->dialect);
     options.vocab = di_vocab_size(p->pool->vocab);
-    options.models = p->pool->models;
-    options.n_models = p->pool->n_models;
+    options.models = p->spelling->models;
+    options.n_models = p->spelling->n_models;
     options.history.data = p->history.data;
     options.history.len = p->history.len;
 
@@ -126,7 +126,7 @@ ngx_http_deepinfer_prepare_conv(ngx_http_deepinfer_prepare_t *p,
     ngx_memzero(&err, sizeof(di_err_t));
     p->next = 0;
 
-    rc = di_work_open(p->pool->dialect, p->pool->vocab, conv,
+    rc = di_work_open(p->spelling->dialect, p->pool->vocab, conv,
                       NGX_HTTP_DEEPINFER_PART_BYTES, &p->work, &err);
 
     if (rc == DI_OK) {

@@ -253,6 +253,8 @@ ngx_http_deepinfer_body_handler(ngx_http_request_t *r)
     }
 
     ctx->prepare.pool = ctx->pool;
+    ctx->prepare.spelling = ngx_http_deepinfer_find_spelling(ctx->pool,
+                                                        &ctx->conf->dialect);
     ctx->prepare.max_model_len = ngx_http_deepinfer_max_model_len(ctx->pool);
 
     if (r->request_body) {

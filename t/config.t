@@ -78,6 +78,15 @@ my @bad = (
      pool("model $root/other; $engine"), '', 'has no chat template'],
     ['an unknown dialect', pool("model $model; $engine dialect klingon;"),
      '', 'klingon'],
+    ['a location\'s unknown dialect', $good,
+     'location / { deepinfer_pass one; deepinfer_dialect klingon; }',
+     '"deepinfer_dialect klingon" cannot be used with pool "one": unknown'],
+    ['a dialect for which the vocabulary has no tokens', $good,
+     'deepinfer_dialect deepseek-v4; location / { deepinfer_pass $arg_x; }',
+     '"deepinfer_dialect deepseek-v4" cannot be used with pool "one": the voc'],
+    ['two dialects', $good,
+     'location / { deepinfer_dialect chatml; deepinfer_dialect qwen; }',
+     '"deepinfer_dialect" directive is duplicate'],
     ['an engine over TCP', pool("model $model; engine 127.0.0.1:1;"), '',
      'invalid engine "127.0.0.1:1"'],
     ['an engine without a path', pool("model $model; engine unix:;"), '',
@@ -187,12 +196,13 @@ END
     location /a { deepinfer_pass one; deepinfer_api chat; }
     location /b { deepinfer_pass $arg_pool; deepinfer_thread_pool off; }
     location /c { deepinfer_pass included; deepinfer_thread_pool default 1m; }
-    location /d { deepinfer_api models; }
+    location /d { deepinfer_api models; deepinfer_dialect klingon; }
     location /e { deepinfer_api health; limit_except GET { deny all; } }
     location /f { deepinfer_api metrics; }
     location @g { deepinfer_error; }
     location /h { deepinfer_pass one; deepinfer_api completions; }
-    location /i { deepinfer_pass one; deepinfer_api responses; }
+    location /i { deepinfer_pass one; deepinfer_api responses;
+                  deepinfer_dialect qwen; }
     location /j { deepinfer_pass one; deepinfer_api messages; }
     location /k {
         deepinfer_pass  one;

@@ -303,3 +303,21 @@ If-Modified-Since: Thu, 01 Jan 1970 00:00:00 GMT
 [main::post('/x', 'a'), main::post('/own', 'b')]
 --- response_body_like eval
 ['"content":"a"', '"content":"b"']
+
+
+
+=== TEST 14: a location's own dialect, here one that has tools
+--- config
+    deepinfer_dialect qwen;
+    location /qwen { deepinfer_pass echo; }
+    location /chosen { deepinfer_pass $arg_pool; }
+    location /own { deepinfer_pass echo; deepinfer_dialect chatml; }
+    location /tokens { deepinfer_pass echo; deepinfer_api tokenize; }
+--- request eval
+my $tool = '"tools":[{"type":"function","function":{"name":"f"}}]';
+[(map { main::post($_, 'a', $tool) } '/qwen', '/chosen?pool=echo', '/own'),
+ main::post('/tokens', 'a', '"return_token_strs":true,' . $tool)]
+--- error_code eval
+[200, 200, 400, 200]
+--- response_body_like eval
+['"content":"a"', '"content":"a"', '"param":"tools"', '"T","o","o","l","s"']
