@@ -304,7 +304,7 @@ refuse(di_sched_t *s, uint32_t owner, uint64_t id, const di_gen_request_t *r)
         reject(s, owner, id, DI_REJECT_INVALID, 0, 0, err.text);
         return true;
     }
-    field = foreign_id(s, r);
+    field = r->n_grammar != 0 ? "grammar" : foreign_id(s, r);
     if (field == NULL && find_req(s, owner, id) != NULL)
         field = "id";
     if (field != NULL) {

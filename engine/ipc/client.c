@@ -453,8 +453,14 @@ fill_payload(unsigned char *to, const di_gen_request_t *req)
         to += bytes;
     }
 
-    if (req->n_stop_ids > 0)
-        memcpy(to, req->stop_ids, req->n_stop_ids * sizeof(int32_t));
+    if (req->n_stop_ids > 0) {
+        bytes = req->n_stop_ids * sizeof(int32_t);
+        memcpy(to, req->stop_ids, bytes);
+        to += bytes;
+    }
+
+    if (req->n_grammar > 0)
+        memcpy(to, req->grammar, req->n_grammar);
 }
 
 int
@@ -469,7 +475,8 @@ di_ipc_client_submit(di_ipc_client_t *client, uint64_t id,
     if (rc != DI_OK)
         return rc;
 
-    bytes = di_shm_payload_bytes(req->n_prompt, req->n_bias, req->n_stop_ids);
+    bytes = di_shm_payload_bytes(req->n_prompt, req->n_bias, req->n_stop_ids,
+                                 req->n_grammar);
     if (bytes > DI_IPC_ARENA_BYTES)
         return di_err_set(err, DI_ELIMIT, 0,
                           "a request of %llu bytes exceeds the channel's %u",
@@ -490,6 +497,7 @@ di_ipc_client_submit(di_ipc_client_t *client, uint64_t id,
         .n_prompt = req->n_prompt,
         .n_bias = req->n_bias,
         .n_stop_ids = req->n_stop_ids,
+        .n_grammar = req->n_grammar,
     };
     memcpy(slot.salt, req->salt, sizeof(slot.salt));
     put_slot(client, &slot, start + bytes);

@@ -11,8 +11,8 @@
  *
  *     header page | submission ring | completion ring | status page | arena
  *
- * Submissions (worker to engine) carry their payload (prompt token ids and
- * lists) in the arena, a byte ring that only the worker allocates from; the
+ * Submissions (worker to engine) carry their payload (prompt token ids,
+ * lists, a grammar) in the arena, a byte ring that only the worker allocates from; the
  * engine copies a payload while it consumes the slot, so a slot's bytes are
  * free again when the ring's head has passed it.  Completions (engine to
  * worker) are 64-byte events; those with more data continue in the slots
@@ -37,12 +37,13 @@
 
 #include "../../tokenizer/di_err.h"
 
-#define DI_IPC_VERSION          1
+#define DI_IPC_VERSION          2
 #define DI_IPC_FINGERPRINT      16          /* bytes                        */
 #define DI_IPC_NAME_MAX         96          /* model name, NUL included     */
 #define DI_IPC_SUB_SLOTS        1024        /* powers of two                */
 #define DI_IPC_COMP_SLOTS       16384
 #define DI_IPC_ARENA_BYTES      (16u << 20)
+#define DI_IPC_GRAMMAR_MAX      (8u << 20)  /* bytes of a compiled grammar  */
 #define DI_IPC_CONNS_MAX        256         /* workers of one engine        */
 #define DI_IPC_RESERVE          256         /* completion slots kept for what
                                              * answers a message at once    */
@@ -54,7 +55,10 @@ enum {
     DI_GEN_LOGPROBS         = 1u << 1,  /* log-probability of each token    */
     DI_GEN_PROMPT_LOGPROBS  = 1u << 2,  /* and of prompt tokens, see below  */
     DI_GEN_NO_PREFIX        = 1u << 3,  /* neither use nor fill prefix cache*/
-    DI_GEN_FLAGS_ALL        = (1u << 4) - 1,
+    DI_GEN_GRAMMAR_FINISH   = 1u << 4,  /* when max_tokens runs out, steer the
+                                         * text to its shortest end; says
+                                         * nothing without a grammar        */
+    DI_GEN_FLAGS_ALL        = (1u << 5) - 1,
 };
 
 #define DI_GEN_N_MAX            128     /* choices of one request           */
@@ -100,15 +104,19 @@ typedef struct {
     const int32_t         *prompt;      /* [n_prompt] token ids             */
     const di_logit_bias_t *bias;        /* [n_bias]                         */
     const int32_t         *stop_ids;    /* [n_stop_ids] end the sequence too*/
+    const uint8_t         *grammar;     /* [n_grammar] as di_gram_compile()
+                                         * made it; each choice holds it    */
     uint32_t               n_prompt;    /* 1 ..                             */
     uint32_t               n_bias;
     uint32_t               n_stop_ids;
+    uint32_t               n_grammar;   /* 0: none                          */
     uint8_t                salt[16];    /* tenant's prefix-cache salt       */
 } di_gen_request_t;
 
 /* Check everything that does not need the model (ranges, finite floats,
  * reserved fields).  DI_OK or DI_EINVAL with the field named in err.
- * The engine adds the checks against vocabulary and length. */
+ * The engine adds the checks against vocabulary and length, and opens the
+ * grammar. */
 int di_gen_request_check(const di_gen_request_t *req, di_err_t *err);
 
 /* --------------------------------------------------------------- events -- */

@@ -119,7 +119,7 @@ enum {
 };
 
 /* One submission: all fields are the worker's.  The payload of a SUBMIT lies
- * in the arena: parameters, prompt, bias list, stop ids, without gaps. */
+ * in the arena: parameters, prompt, bias list, stop ids, grammar, without gaps. */
 typedef struct {
     uint64_t id;
     uint32_t type;               /* DI_SUB_..., and the mark                */
@@ -129,7 +129,8 @@ typedef struct {
     uint32_t n_bias;
     uint32_t n_stop_ids;
     uint8_t  salt[16];
-    uint8_t  reserved[16];
+    uint32_t n_grammar;          /* bytes                                   */
+    uint8_t  reserved[12];
 } di_shm_sub_t;
 
 _Static_assert(sizeof(di_shm_sub_t) == 64, "wire layout");
@@ -137,11 +138,12 @@ _Static_assert(offsetof(di_shm_sub_t, type) == DI_SHM_MARK_OFF, "mark");
 
 /* Bytes of a payload; at most DI_IPC_ARENA_BYTES are possible. */
 static inline uint64_t
-di_shm_payload_bytes(uint32_t n_prompt, uint32_t n_bias, uint32_t n_stop_ids)
+di_shm_payload_bytes(uint32_t n_prompt, uint32_t n_bias, uint32_t n_stop_ids,
+                     uint32_t n_grammar)
 {
     return sizeof(di_gen_params_t) + (uint64_t) n_prompt * sizeof(int32_t)
            + (uint64_t) n_bias * sizeof(di_logit_bias_t)
-           + (uint64_t) n_stop_ids * sizeof(int32_t);
+           + (uint64_t) n_stop_ids * sizeof(int32_t) + n_grammar;
 }
 
 /* Completion slots are the engine's: an event, then its top entries.  The

@@ -87,5 +87,11 @@ di_gen_request_check(const di_gen_request_t *req, di_err_t *err)
             return out_of_range(err, "stop_ids");
     }
 
+    if (req->n_grammar > DI_IPC_GRAMMAR_MAX
+        || (req->n_grammar > 0 && req->grammar == NULL))
+    {
+        return out_of_range(err, "grammar");
+    }
+
     return DI_OK;
 }

@@ -52,13 +52,14 @@ copy_payload(di_ipc_server_t *server, di_conn_t *conn, const di_shm_sub_t *slot,
 
     if (slot->n_bias > DI_GEN_BIAS_MAX
         || slot->n_stop_ids > DI_GEN_STOP_IDS_MAX
+        || slot->n_grammar > DI_IPC_GRAMMAR_MAX
         || slot->payload_off % DI_SHM_ALIGN != 0)
     {
         return DI_EPROTO;
     }
 
     bytes = di_shm_payload_bytes(slot->n_prompt, slot->n_bias,
-                                 slot->n_stop_ids);
+                                 slot->n_stop_ids, slot->n_grammar);
     if (slot->payload_off > DI_IPC_ARENA_BYTES
         || bytes > DI_IPC_ARENA_BYTES - slot->payload_off)
     {
@@ -71,6 +72,7 @@ copy_payload(di_ipc_server_t *server, di_conn_t *conn, const di_shm_sub_t *slot,
         .n_prompt = slot->n_prompt,
         .n_bias = slot->n_bias,
         .n_stop_ids = slot->n_stop_ids,
+        .n_grammar = slot->n_grammar,
     };
     memcpy(req->salt, slot->salt, sizeof(req->salt));
 
@@ -81,6 +83,8 @@ copy_payload(di_ipc_server_t *server, di_conn_t *conn, const di_shm_sub_t *slot,
     req->bias = (const di_logit_bias_t *) from;
     from += (size_t) slot->n_bias * sizeof(di_logit_bias_t);
     req->stop_ids = (const int32_t *) from;
+    from += (size_t) slot->n_stop_ids * sizeof(int32_t);
+    req->grammar = from;
     return DI_OK;
 }
 

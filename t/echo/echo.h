@@ -12,6 +12,7 @@
 
 #include <stdio.h>
 
+#include "../../tokenizer/grammar/di_grammar.h"
 #include "script.h"
 
 #define ECHO_BUCKETS      4096   /* of the request table                    */
@@ -28,6 +29,7 @@ typedef struct {
     uint64_t due_us;             /* next event not before                   */
     bool     noend;
     bool     over;
+    di_gram_match_t *match;      /* where the text stands; NULL: no grammar */
 } choice_t;
 
 typedef struct req_s {

@@ -8,9 +8,10 @@
  * It speaks the same channel as deepinfer-engine and behaves like it in all
  * that a worker can see: STARTED, tokens with log-probabilities, n choices,
  * stop ids, end tokens, max_tokens, min_tokens, ignore_eos (the answer starts
- * over), cancel, pause, back-pressure by completion room, refusals, a status
- * page, SIGTERM draining.  What it answers stands in the prompt's last user
- * message: a script (script.h has the language) or the text to echo.
+ * over), grammars (which only check here: an answer that breaks its own ends
+ * with an error), cancel, pause, back-pressure by completion room, refusals, a
+ * status page, SIGTERM draining.  What it answers stands in the prompt's last
+ * user message: a script (script.h has the language) or the text to echo.
  *
  * Each turn of the loop is a step: every running choice that is due sends one
  * event, then all events are published together, as a real engine's step

@@ -3,7 +3,9 @@
  *
  * Each turn of the loop is a step: every running choice that is due sends one
  * event.  Stop ids, end tokens, max_tokens, min_tokens and ignore_eos hold as
- * they do in deepinfer-engine; an answer that has to go on starts over.
+ * they do in deepinfer-engine; an answer that has to go on starts over.  A
+ * token that the request's grammar does not allow is not sent: the choice ends
+ * there with DI_FINISH_ERROR.
  */
 
 #include <stdio.h>
@@ -138,6 +140,20 @@ ends(const echo_t *e, const req_t *r, int32_t id, uint32_t n)
     return n == r->limit ? DI_FINISH_LENGTH : (di_finish_t) 0;
 }
 
+/* Follow a token in the choice's grammar, if it has one. */
+static bool
+allowed(const echo_t *e, choice_t *c, int32_t id)
+{
+    size_t      len;
+    const char *bytes = di_vocab_bytes(e->vocab, id, &len);
+
+    if (c->match == NULL)
+        return true;
+    if (di_vocab_is_end(e->vocab, id))
+        return di_gram_is_complete(c->match);
+    return di_gram_accept(c->match, bytes, len) == DI_OK;
+}
+
 /* Send up to n tokens as one event, and FINISH if one of them ends it; told
  * is what FINISH then says, 0: what was sent.  The number sent. */
 static uint32_t
@@ -152,6 +168,10 @@ send_tokens(echo_t *e, req_t *r, uint32_t index, const int32_t *ids,
     };
 
     for (i = 0; i < n && reason == 0; i++) {
+        if (!allowed(e, c, ids[i])) {
+            reason = DI_FINISH_ERROR;
+            break;
+        }
         if (r->params.flags & DI_GEN_LOGPROBS)
             send_logprob(e, r, index, DI_EV_LOGPROB, ids[i], c->sent + i);
         ev.u.tokens[i] = ids[i];
@@ -159,7 +179,8 @@ send_tokens(echo_t *e, req_t *r, uint32_t index, const int32_t *ids,
     }
 
     ev.n_tokens = (uint16_t) i;
-    send_event(e, r, &ev, NULL);
+    if (i > 0)
+        send_event(e, r, &ev, NULL);
 
     e->status.decode_tokens += i;
     e->status.kv_blocks_live += echo_blocks(r->n_prompt + c->sent + i)
@@ -170,7 +191,8 @@ send_tokens(echo_t *e, req_t *r, uint32_t index, const int32_t *ids,
 
     if (reason != 0)
         echo_finish(e, r, index, reason,
-               reason == DI_FINISH_LENGTH ? -1 : ids[i - 1],
+               reason == DI_FINISH_LENGTH || reason == DI_FINISH_ERROR
+               ? -1 : ids[i - 1],
                told != 0 ? told - 1 : c->sent);
     return i;
 }

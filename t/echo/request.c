@@ -75,6 +75,8 @@ echo_free_req(echo_t *e, req_t *r)
     }
     e->status_changed = true;
 
+    for (i = 0; i < r->params.n; i++)
+        di_gram_match_close(r->choice[i].match);
     script_free(&r->script);
     free(r->prompt);
     free(r);
@@ -267,8 +269,17 @@ refused(echo_t *e, const di_ipc_msg_t *msg)
     return false;
 }
 
+/* Open a request's grammar; *gram is owned, or NULL where it has none. */
+static int
+open_grammar(const di_gen_request_t *req, di_gram_t **gram)
+{
+    *gram = NULL;
+    return req->n_grammar == 0
+           ? DI_OK : di_gram_open(req->grammar, req->n_grammar, gram, NULL);
+}
+
 static req_t *
-new_req(const di_ipc_msg_t *msg, uint32_t max_model_len)
+new_req(const di_ipc_msg_t *msg, uint32_t max_model_len, di_gram_t *gram)
 {
     req_t                  *r;
     uint32_t                i;
@@ -302,6 +313,9 @@ new_req(const di_ipc_msg_t *msg, uint32_t max_model_len)
     for (i = 0; i < req->params.n; i++) {
         r->choice[i].per = 1;
         r->choice[i].lp = UINT32_MAX;
+        if (gram != NULL
+            && di_gram_match_open(gram, 0, &r->choice[i].match) != DI_OK)
+            echo_fail("out of memory");
     }
 
     return r;
@@ -310,17 +324,23 @@ new_req(const di_ipc_msg_t *msg, uint32_t max_model_len)
 void
 echo_submit(echo_t *e, const di_ipc_msg_t *msg)
 {
-    uint32_t i;
-    req_t   *r;
-    script_t script;
+    uint32_t   i;
+    req_t     *r;
+    script_t   script;
+    di_gram_t *gram;
 
     echo_note(e, "submit conn=%u id=%llu prompt=%u n=%u max_tokens=%u "
-              "flags=%u\n", msg->conn, (unsigned long long) msg->id,
+              "flags=%u grammar=%u\n", msg->conn, (unsigned long long) msg->id,
               msg->req.n_prompt, msg->req.params.n, msg->req.params.max_tokens,
-              msg->req.params.flags);
+              msg->req.params.flags, msg->req.n_grammar);
 
     if (refused(e, msg))
         return;
+
+    if (open_grammar(&msg->req, &gram) != DI_OK) {
+        reject(e, msg, DI_REJECT_INVALID, 0, 0, "grammar");
+        return;
+    }
 
     if (make_script(e, &msg->req, &script) != DI_OK)
         echo_fail("out of memory");
@@ -329,10 +349,12 @@ echo_submit(echo_t *e, const di_ipc_msg_t *msg)
         reject(e, msg, script.reject, script.reject_a, script.reject_b,
                script.reject_text);
         script_free(&script);
+        di_gram_unref(gram);
         return;
     }
 
-    r = new_req(msg, e->max_model_len);
+    r = new_req(msg, e->max_model_len, gram);
+    di_gram_unref(gram);
     r->script = script;
     for (i = 0; script.first_us != 0 && i < r->params.n; i++)
         r->choice[i].due_us = r->queued_us + script.first_us;

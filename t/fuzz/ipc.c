@@ -137,6 +137,7 @@ put_slot(raw_t *raw, input_t *in)
         .id = byte(in), .type = 1 + byte(in) % 4, .choice = byte(in),
         .payload_off = byte(in) * DI_SHM_ALIGN, .n_prompt = 1 + byte(in),
         .n_bias = byte(in) % 8, .n_stop_ids = byte(in) % 8,
+        .n_grammar = byte(in),
     };
     di_gen_params_t params = { .top_p = 1, .repetition_penalty = 1, .n = 1 };
 
@@ -150,6 +151,8 @@ put_slot(raw_t *raw, input_t *in)
         slot.n_bias = word(in);
     if (wrong & 16)
         slot.n_stop_ids = word(in);
+    if (at & 32)
+        slot.n_grammar = word(in);
     if (wrong & 32) {
         uint32_t v = word(in);
         memcpy((char *) &params + byte(in) % 16 * 4, &v, 4);
@@ -198,6 +201,8 @@ check_message(const di_ipc_msg_t *msg)
         sink = sink ^ msg->req.bias[i].id;
     for (i = 0; i < msg->req.n_stop_ids; i++)
         sink = sink ^ msg->req.stop_ids[i];
+    for (i = 0; i < msg->req.n_grammar; i++)
+        sink = sink ^ msg->req.grammar[i];
 }
 
 static void

@@ -18,6 +18,7 @@
 
 #include "check.h"
 #include "../../engine/ipc/di_ipc.h"
+#include "../../tokenizer/grammar/di_grammar.h"
 
 #define BYTE(b)  (3 + (int32_t) (unsigned char) (b))
 #define IM_START 1
@@ -391,6 +392,50 @@ test_refusals(di_ipc_client_t *client)
     CHECK_EQ_INT(a.b, 4096);
 }
 
+/* A grammar holds the answer, from its first token to its end. */
+static void
+test_grammar(di_ipc_client_t *client)
+{
+    void            *blob;
+    size_t           bytes;
+    int32_t          prompt[64];
+    static answer_t  a;
+    di_gram_err_t    err;
+    di_gram_opts_t   opts = { 0 };
+    di_gen_request_t req = { .params = params(), .prompt = prompt };
+    static const struct { const char *text; uint32_t sent, reason; } cases[] = {
+        { "ab12", 5, DI_FINISH_STOP }, { "ab", 2, DI_FINISH_ERROR },
+        { "abx", 2, DI_FINISH_ERROR }, { "x", 0, DI_FINISH_ERROR },
+        { "@@per 8\n@@say ab1-", 3, DI_FINISH_ERROR },
+    };
+
+    CHECK_EQ_INT(di_gram_compile(DI_GRAM_REGEX, "ab[0-9]+", 8, &opts, &blob,
+                                 &bytes, &err), DI_OK);
+    req.grammar = blob;
+    req.n_grammar = (uint32_t) bytes;
+    req.params.n = 2;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        req.n_prompt = chat(prompt, cases[i].text);
+        CHECK_EQ_INT(di_ipc_client_submit(client, next_id++, &req, NULL),
+                     DI_OK);
+        CHECK_EQ_INT(di_ipc_client_flush(client), DI_OK);
+        CHECK_EQ_INT(collect(client, &a, 2, WAIT_MS), DI_OK);
+        CHECK_EQ_INT(a.by_choice[0], cases[i].sent);
+        CHECK_EQ_INT(a.by_choice[1], cases[i].sent);
+        CHECK_EQ_INT(a.reason, cases[i].reason);
+        CHECK_EQ_INT(a.tokens, cases[i].sent);
+    }
+
+    req.n_grammar--;
+    CHECK_EQ_INT(di_ipc_client_submit(client, next_id++, &req, NULL), DI_OK);
+    CHECK_EQ_INT(di_ipc_client_flush(client), DI_OK);
+    CHECK_EQ_INT(collect(client, &a, 2, WAIT_MS), DI_OK);
+    CHECK_EQ_INT(a.rejected, DI_REJECT_INVALID);
+    CHECK_EQ_STR(a.reject, "grammar");
+    free(blob);
+}
+
 static void
 test_pace(di_ipc_client_t *client)
 {
@@ -572,6 +617,7 @@ main(void)
         test_choices(client);
         test_logprobs(client);
         test_refusals(client);
+        test_grammar(client);
         test_pace(client);
         test_control(client);
         test_back_pressure(client);

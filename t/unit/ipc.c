@@ -34,6 +34,7 @@ test_round_trip(void)
     di_top_logprob_t        tops[20];
     static const int32_t    prompt[] = { 1, 2, 3 };
     static const int32_t    stops[] = { 5, 6 };
+    static const uint8_t    blob[] = "any bytes at all";
     static const di_logit_bias_t bias[] = { { 9, -1.5f } };
 
     CHECK_EQ_STR(di_ipc_client_welcome(client)->model, "test-model");
@@ -48,6 +49,8 @@ test_round_trip(void)
     req.n_bias = 1;
     req.stop_ids = stops;
     req.n_stop_ids = 2;
+    req.grammar = blob;
+    req.n_grammar = sizeof(blob);
     req.params.seed = 0x123456789abcdefull;
     memcpy(req.salt, "0123456789abcdef", 16);
 
@@ -68,6 +71,8 @@ test_round_trip(void)
     CHECK(memcmp(msg.req.bias, bias, sizeof(bias)) == 0);
     CHECK_EQ_INT(msg.req.n_stop_ids, 2);
     CHECK(memcmp(msg.req.stop_ids, stops, sizeof(stops)) == 0);
+    CHECK_EQ_INT(msg.req.n_grammar, sizeof(blob));
+    CHECK(memcmp(msg.req.grammar, blob, sizeof(blob)) == 0);
     CHECK(memcmp(msg.req.salt, req.salt, 16) == 0);
     CHECK(memcmp(&msg.req.params, &req.params, sizeof(req.params)) == 0);
     conn = msg.conn;
@@ -185,6 +190,10 @@ test_request_check(void)
     WRONG("stop_ids", req.stop_ids = ids;
           req.n_stop_ids = DI_GEN_STOP_IDS_MAX + 1);
     WRONG("stop_ids", req.n_stop_ids = 1);
+    RIGHT(req.grammar = (uint8_t *) ids; req.n_grammar = DI_IPC_GRAMMAR_MAX);
+    WRONG("grammar", req.grammar = (uint8_t *) ids;
+          req.n_grammar = DI_IPC_GRAMMAR_MAX + 1);
+    WRONG("grammar", req.n_grammar = 1);
 
     bias[1].bias = NAN;
     WRONG("logit_bias", req.bias = bias; req.n_bias = 2);
@@ -273,6 +282,10 @@ test_arena(void)
     req = request(prompt, all);
     req.stop_ids = prompt;
     req.n_stop_ids = 1;
+    CHECK_EQ_INT(di_ipc_client_submit(client, 1, &req, NULL), DI_ELIMIT);
+    req = request(prompt, all);
+    req.grammar = (uint8_t *) prompt;
+    req.n_grammar = 1;
     CHECK_EQ_INT(di_ipc_client_submit(client, 1, &req, NULL), DI_ELIMIT);
 
     CHECK_EQ_INT(stage(client, prompt, 5, 10), DI_OK);

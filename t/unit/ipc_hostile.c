@@ -314,6 +314,12 @@ test_slots(void)
     BREAKS_BY_SLOT(sub.n_bias = UINT32_MAX);
     BREAKS_BY_SLOT(sub.n_stop_ids = DI_GEN_STOP_IDS_MAX + 1);
     BREAKS_BY_SLOT(sub.n_stop_ids = UINT32_MAX);
+    BREAKS_BY_SLOT(sub.n_grammar = DI_IPC_GRAMMAR_MAX + 1);
+    BREAKS_BY_SLOT(sub.n_grammar = UINT32_MAX);
+    BREAKS_BY_SLOT(sub.n_prompt = DI_IPC_ARENA_BYTES / 4 - 16;
+                   sub.n_grammar = 1);
+    BREAKS_BY_SLOT(sub.payload_off = DI_IPC_ARENA_BYTES / 2;
+                   sub.n_grammar = DI_IPC_GRAMMAR_MAX);
 
     di_ipc_client_close(honest);
     di_ipc_server_close(server);
@@ -578,8 +584,8 @@ test_welcome(void)
            fake_send(&fake, &w, 7, fake.fd, 3));
     SHAKES(DI_EPROTO, "not a deepinfer engine",
            w.magic = 0; WELCOME(fake.fd, 3));
-    SHAKES(DI_EPROTO, "version 2 of the channel",
-           w.version = 2; WELCOME(fake.fd, 3));
+    SHAKES(DI_EPROTO, "version 1 of the channel",
+           w.version = 1; WELCOME(fake.fd, 3));
     SHAKES(DI_EPROTO, "another model", w.refuse = DI_REFUSE_MODEL;
            WELCOME(fake.fd, 0));
     SHAKES(DI_EPROTO, "another model", w.welcome.fingerprint[0] ^= 1;
