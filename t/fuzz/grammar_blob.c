@@ -38,7 +38,7 @@ follow(di_gram_t *g, const uint8_t *text, size_t n)
     for (size_t i = 0; i < n; i++) {
         if (di_gram_fill_mask(idx, m, mask) != DI_OK)
             abort();
-        if (di_gram_accept(m, text + i, 1) == DI_OK
+        if (di_gram_accept_id(idx, m, text[i]) == DI_OK
             && (mask[text[i] / 64] >> text[i] % 64 & 1) == 0)
             abort();
         (void) di_gram_forced(m, forced, sizeof(forced));

@@ -3,7 +3,7 @@
  *
  * Reads JSON lines, answers each with one line, in order:
  *
- *     {"schema"|"regex"|"ebnf"|"choice": ..., "text": "..." or
+ *     {"schema"|"regex"|"ebnf"|"choice"|"output": ..., "text": "..." or
  *      "text_base64": "...", "any_order": true, "whitespace": "flexible"}
  *     {"accept": true}   or   {"error": {"keyword": "...", ...}}
  *
@@ -21,6 +21,7 @@
 static const struct { const char *name; di_gram_kind_t kind; } kinds[] = {
     { "schema", DI_GRAM_SCHEMA }, { "regex", DI_GRAM_REGEX },
     { "ebnf", DI_GRAM_EBNF }, { "choice", DI_GRAM_CHOICE },
+    { "output", DI_GRAM_OUTPUT },
 };
 
 static json_t *
@@ -113,7 +114,7 @@ answer(const json_t *line)
             break;
     }
     if (v == NULL)
-        return error("line", "", "has no schema, regex, ebnf or choice");
+        return error("line", "", "has no grammar");
     text = text_of(line, &len);
     if (text == NULL)
         return error("text", "", "is missing or malformed");

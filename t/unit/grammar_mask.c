@@ -15,11 +15,18 @@
 #include <time.h>
 
 #include "check.h"
-#include "grammar_make.h"
+#include "grammar_walk.h"
 #include "tiny_vocab.h"
 
 #define WORDS_MAX  1500
-#define STEPS_MAX  60
+
+/* Many bytes in few tokens, and words behind a sign. */
+static const char *const own_words[] = {
+    "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz", "zyxwvutsrqponml",
+    "nevertheless", "notwithstanding", "thunderstorms", "-a", "-ab", "-ab1",
+    "-abc", "-a1", "-abcd", "-abcd!", "-xy", "-xyz", "-x1", "1ab", "12ab",
+    "1ab-", "a-b", "ab-cd", "ab-cde", "ab-c1",
+};
 
 static di_str_t words[WORDS_MAX];
 static size_t n_words;
@@ -56,88 +63,6 @@ cut_words(const json_t *texts)
     }
 }
 
-static bool
-allowed(const uint64_t *mask, int32_t id)
-{
-    return (mask[id / 64] >> id % 64 & 1) != 0;
-}
-
-static bool
-takes(const di_vocab_t *v, const di_gram_match_t *m, int32_t id)
-{
-    di_gram_match_t *copy;
-    size_t           len;
-    const char      *s = di_vocab_bytes(v, id, &len);
-    bool             ok;
-
-    if (di_vocab_is_end(v, id))
-        return di_gram_is_complete(m);
-    if (s == NULL || len == 0 || di_vocab_is_special(v, id))
-        return false;
-    CHECK_EQ_INT(di_gram_fork(m, &copy), DI_OK);
-    ok = di_gram_accept(copy, s, len) == DI_OK;
-    di_gram_match_close(copy);
-    return ok;
-}
-
-/* Compare, and draw an allowed token; -1: a fault, or none. */
-static int32_t
-check_mask(const di_vocab_t *v, const di_gram_match_t *m,
-           const uint64_t *mask)
-{
-    int32_t  chosen = -1;
-    uint32_t n = 0, wrong = 0;
-
-    for (int32_t id = 0; id < (int32_t) di_vocab_size(v); id++) {
-        size_t      len;
-        const char *s = di_vocab_bytes(v, id, &len);
-        bool        ok = allowed(mask, id);
-
-        if (ok != takes(v, m, id) && wrong++ == 0)
-            printf("token %d (%.*s) is %s\n", (int) id, (int) len, s,
-                   ok ? "allowed" : "not allowed");
-        if (ok && (uint32_t) rand() % ++n == 0)
-            chosen = id;
-    }
-    CHECK_EQ_INT(wrong, 0);
-    CHECK(n > 0);
-    return wrong == 0 ? chosen : -1;
-}
-
-static void
-walk(const di_vocab_t *v, di_gram_index_t *x, di_gram_t *g, uint64_t *mask)
-{
-    di_gram_match_t *m, *again;
-    char             text[STEPS_MAX * 64];
-    size_t           n = 0, len;
-    int32_t          id;
-
-    CHECK_EQ_INT(di_gram_match_open(g, 2, &m), DI_OK);
-    for (int step = 0; step < STEPS_MAX; step++) {
-        CHECK_EQ_INT(di_gram_fill_mask(x, m, mask), DI_OK);
-        id = check_mask(v, m, mask);
-        if (id < 0)
-            break;
-        if (di_vocab_is_end(v, id)) {
-            CHECK_EQ_INT(di_gram_match_open(g, 0, &again), DI_OK);
-            CHECK_EQ_INT(di_gram_accept(again, text, n), DI_OK);
-            CHECK(di_gram_is_complete(again));
-            di_gram_match_close(again);
-            break;
-        }
-        const char *s = di_vocab_bytes(v, id, &len);
-
-        CHECK_EQ_INT(di_gram_accept(m, s, len), DI_OK);
-        memcpy(text + n, s, len);
-        n += len;
-        if (rand() % 8 == 0) {
-            CHECK_EQ_INT(di_gram_rollback(m, 1), DI_OK);
-            n -= len;
-        }
-    }
-    di_gram_match_close(m);
-}
-
 /* A grammar that a text can only leave by one token at the end. */
 static void
 test_end(const di_vocab_t *v, di_gram_index_t *x, uint64_t *mask)
@@ -159,6 +84,25 @@ test_end(const di_vocab_t *v, di_gram_index_t *x, uint64_t *mask)
     CHECK(di_vocab_size(v) > TINY_WORDS);
     di_gram_match_close(m);
     di_gram_unref(g);
+}
+
+/* Every token can be split between two rules at every byte: it is found once
+ * for each. */
+static void
+test_twice(const di_vocab_t *v, di_gram_index_t *x, uint64_t *mask)
+{
+    static const char s[] = "root ::= a b '!'\na ::= [a-z]*\nb ::= [a-z]*";
+
+    walk_text(v, x, mask, DI_GRAM_EBNF, s);
+}
+
+/* A class repeated, behind a character that isn't in it. */
+static void
+test_hub(const di_vocab_t *v, di_gram_index_t *x, uint64_t *mask)
+{
+    walk_text(v, x, mask, DI_GRAM_REGEX, "-?[a-z]+");
+    walk_text(v, x, mask, DI_GRAM_REGEX, "-?[a-z]+1?");
+    walk_text(v, x, mask, DI_GRAM_REGEX, "[0-9]*[a-z]+(-[a-z]+)?");
 }
 
 /* A thousand arrays open: the mask keeps the matcher's limit. */
@@ -201,6 +145,8 @@ main(void)
 
     printf("seed %u\n", seed);
     srand(seed);
+    for (size_t i = 0; i < sizeof(own_words) / sizeof(own_words[0]); i++)
+        add_word(own_words[i], strlen(own_words[i]));
     CHECK(f != NULL);
     while (f != NULL && n_lines < 500 && getline(&line, &cap, f) > 0) {
         lines[n_lines] = json_loads(line, 0, NULL);
@@ -221,6 +167,8 @@ main(void)
         json_decref(lines[i]);
     }
     test_end(v, x, mask);
+    test_twice(v, x, mask);
+    test_hub(v, x, mask);
     test_depth(v, x, mask);
     di_gram_index_stats(x, &stats);
     CHECK(stats.found > stats.computed && stats.forgotten == 0);

@@ -27,6 +27,9 @@
 #define DI_GRAM_NEST_MAX  200       /* parentheses, subschemas               */
 #define DI_GRAM_NONE      UINT32_MAX
 
+/* A special token is a letter like a code point, far above the last one. */
+#define DI_GRAM_SPECIAL   0x2000000u    /* + its id                          */
+
 typedef struct {
     uint32_t lo;            /* first code point                              */
     uint32_t hi;            /* last one                                      */
@@ -48,9 +51,11 @@ typedef enum {
     DI_GRAM_N_CALL,         /* a rule                                        */
     DI_GRAM_N_BOS,          /* nothing, at the start of the text             */
     DI_GRAM_N_EOS,          /* nothing, at its end                           */
+    DI_GRAM_N_DFA,          /* a text that an automaton accepts              */
 } di_gram_node_kind_t;
 
 typedef struct di_gram_node_s  di_gram_node_t;
+typedef struct di_gram_dfa_s   di_gram_dfa_t;
 
 struct di_gram_node_s {
     di_gram_node_kind_t kind;
@@ -58,6 +63,7 @@ struct di_gram_node_s {
     uint32_t        rule;   /* N_CALL                                        */
     uint32_t        min;    /* N_REP                                         */
     uint32_t        max;    /* N_REP; DI_GRAM_NONE: no end                   */
+    const di_gram_dfa_t *dfa;       /* N_DFA; without calls                  */
     di_gram_node_t *first;  /* children                                      */
     di_gram_node_t *last;
     di_gram_node_t *next;   /* sibling                                       */
@@ -106,14 +112,15 @@ typedef struct {
 } di_gram_state_t;
 
 /* State 0 is the start; n == 0: no text. */
-typedef struct {
+struct di_gram_dfa_s {
     di_gram_state_t *s;
     uint32_t n, cap;
-} di_gram_dfa_t;
+};
 
 typedef struct {
     const char          *name;      /* of an EBNF rule; NULL                 */
     const di_gram_dfa_t *dfa;       /* NULL: not built yet                   */
+    int                  part;      /* that it was made for; -1: none        */
     bool                 productive;        /* by link                       */
 } di_gram_rule_t;
 
@@ -136,7 +143,11 @@ typedef struct {
     di_gram_esc_t   *escapes;       /* rules of spelled sets (string.c)      */
     uint32_t         ws_rule;       /* DI_GRAM_NONE until used               */
 
-    json_t          *json;          /* the input, if it is JSON; owned       */
+    int              part;          /* at hand; -1: none                     */
+    uint32_t        *part_roots;    /* [n_parts] rules                       */
+    uint32_t         n_parts, parts_cap;
+
+    json_t          *json;          /* array of what was parsed; owned       */
     uint8_t         *blob;          /* the result; malloc'd                  */
     size_t           blob_bytes;
 } di_gram_ctx_t;
@@ -150,6 +161,16 @@ _Noreturn void di_gram_fail(di_gram_ctx_t *c, int code, const char *keyword,
                             const char *path, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 uint32_t di_gram_rule_new(di_gram_ctx_t *c, const char *name);
+/* Keep until the compilation ends; takes v, NULL: no memory. */
+json_t *di_gram_keep(di_gram_ctx_t *c, json_t *v);
+/* JSON at the start of s; *used: its bytes, NULL: it must be all. */
+json_t *di_gram_json(di_gram_ctx_t *c, const char *s, size_t len,
+                     size_t *used);
+/* A grammar of one kind; its root. */
+uint32_t di_gram_compile_json(di_gram_ctx_t *c, di_gram_kind_t kind,
+                              json_t *v);
+uint32_t di_gram_compile_text(di_gram_ctx_t *c, di_gram_kind_t kind,
+                              const char *s, size_t len);
 
 /* set.c: sets and expressions. */
 di_gram_set_t di_gram_set(di_gram_ctx_t *c, uint32_t lo, uint32_t hi);
@@ -222,9 +243,16 @@ di_gram_dfa_t *di_gram_dfa_string(di_gram_ctx_t *c, const di_gram_dfa_t *d);
 di_gram_node_t *di_gram_regex(di_gram_ctx_t *c, const char *s, size_t len,
                               bool ecma, const char *path);
 
-/* ebnf.c, schema.c: fill the rules and the root. */
-void di_gram_ebnf(di_gram_ctx_t *c, const char *s, size_t len);
-void di_gram_schema(di_gram_ctx_t *c, json_t *schema);
+/* ebnf.c, schema.c: make rules, return the root.  codec: what only the codec
+ * may write is known, too. */
+uint32_t di_gram_ebnf(di_gram_ctx_t *c, const char *s, size_t len,
+                      bool codec);
+uint32_t di_gram_schema(di_gram_ctx_t *c, json_t *schema);
+
+/* output.c: a terminal of the codec's at s, which begins with < or %.
+ * *used: its bytes; *free: it may be any text. */
+di_gram_node_t *di_gram_output(di_gram_ctx_t *c, const char *s, size_t len,
+                               const char *path, size_t *used, bool *free);
 
 /* link.c: trim what can't finish, lower to bytes, write the blob. */
 void di_gram_link(di_gram_ctx_t *c);

@@ -34,6 +34,7 @@ di_gram_fail(di_gram_ctx_t *c, int code, const char *keyword,
     va_list        ap;
 
     e->code = code;
+    e->part = c->part;
     (void) snprintf(e->keyword, sizeof(e->keyword), "%s", keyword);
     (void) snprintf(e->path, sizeof(e->path), "%s", path);
     va_start(ap, fmt);
@@ -102,45 +103,77 @@ di_gram_rule_new(di_gram_ctx_t *c, const char *name)
 {
     c->rules = di_gram_grow(c, c->rules, c->n_rules, &c->rules_cap,
                             sizeof(*c->rules));
-    c->rules[c->n_rules] = (di_gram_rule_t) { .name = name };
+    c->rules[c->n_rules] = (di_gram_rule_t) { .name = name, .part = c->part };
     return c->n_rules++;
 }
 
-static void
-set_root(di_gram_ctx_t *c, const di_gram_node_t *node)
+json_t *
+di_gram_keep(di_gram_ctx_t *c, json_t *v)
 {
-    c->root = di_gram_rule_new(c, NULL);
-    c->rules[c->root].dfa = di_gram_dfa_merge(c, di_gram_node_dfa(c, node));
+    if (c->json == NULL)
+        c->json = json_array();
+    if (v == NULL || json_array_append_new(c->json, v) != 0)
+        di_gram_fail(c, DI_ENOMEM, "json", "", "no memory");
+    return v;
 }
 
-static void
-load_json(di_gram_ctx_t *c, const char *s, size_t len)
+json_t *
+di_gram_json(di_gram_ctx_t *c, const char *s, size_t len, size_t *used)
 {
+    const size_t flags = JSON_DECODE_ANY | JSON_ALLOW_NUL
+                         | (used != NULL ? JSON_DISABLE_EOF_CHECK : 0);
     json_error_t e;
+    json_t      *v = json_loadb(s, len, flags, &e);
 
-    c->json = json_loadb(s, len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
-    if (c->json == NULL)
+    if (v == NULL)
         di_gram_fail(c, DI_EFORMAT, "json", "", "%s (line %d)", e.text,
                      e.line);
+    if (used != NULL)
+        *used = (size_t) e.position;
+    return di_gram_keep(c, v);
 }
 
-static void
-choices(di_gram_ctx_t *c)
+static uint32_t
+node_rule(di_gram_ctx_t *c, const di_gram_node_t *node)
+{
+    uint32_t r = di_gram_rule_new(c, NULL);
+
+    c->rules[r].dfa = di_gram_dfa_merge(c, di_gram_node_dfa(c, node));
+    return r;
+}
+
+static uint32_t
+choices(di_gram_ctx_t *c, const json_t *list)
 {
     di_gram_node_t *alt = di_gram_node(c, DI_GRAM_N_ALT);
     const json_t   *v;
     size_t          i;
 
-    if (!json_is_array(c->json) || json_array_size(c->json) == 0)
+    if (!json_is_array(list) || json_array_size(list) == 0)
         di_gram_fail(c, DI_EFORMAT, "choice", "",
                      "must be a list of strings, not empty");
-    json_array_foreach(c->json, i, v) {
+    json_array_foreach(list, i, v) {
         if (!json_is_string(v))
             di_gram_fail(c, DI_EFORMAT, "choice", "", "must hold strings");
         di_gram_node_add(alt, di_gram_node_text(c, json_string_value(v),
                                                 json_string_length(v)));
     }
-    set_root(c, alt);
+    return node_rule(c, alt);
+}
+
+uint32_t
+di_gram_compile_json(di_gram_ctx_t *c, di_gram_kind_t kind, json_t *v)
+{
+    return kind == DI_GRAM_SCHEMA ? di_gram_schema(c, v) : choices(c, v);
+}
+
+uint32_t
+di_gram_compile_text(di_gram_ctx_t *c, di_gram_kind_t kind, const char *s,
+                     size_t len)
+{
+    if (kind == DI_GRAM_REGEX)
+        return node_rule(c, di_gram_regex(c, s, len, false, ""));
+    return di_gram_ebnf(c, s, len, kind == DI_GRAM_OUTPUT);
 }
 
 static void
@@ -149,22 +182,11 @@ compile(di_gram_ctx_t *c, di_gram_kind_t kind, const char *text, size_t len)
     if (len > INPUT_MAX)
         di_gram_fail(c, DI_ELIMIT, "grammar", "", "is over %zu bytes",
                      INPUT_MAX);
-    switch (kind) {
-    case DI_GRAM_SCHEMA:
-        load_json(c, text, len);
-        di_gram_schema(c, c->json);
-        break;
-    case DI_GRAM_CHOICE:
-        load_json(c, text, len);
-        choices(c);
-        break;
-    case DI_GRAM_REGEX:
-        set_root(c, di_gram_regex(c, text, len, false, ""));
-        break;
-    case DI_GRAM_EBNF:
-        di_gram_ebnf(c, text, len);
-        break;
-    }
+    if (kind == DI_GRAM_SCHEMA || kind == DI_GRAM_CHOICE)
+        c->root = di_gram_compile_json(c, kind,
+                                       di_gram_json(c, text, len, NULL));
+    else
+        c->root = di_gram_compile_text(c, kind, text, len);
     di_gram_link(c);
 }
 
@@ -185,6 +207,7 @@ di_gram_compile(di_gram_kind_t kind, const char *text, size_t len,
     c.memory_left = c.opts.limits.memory_bytes;
     c.work_left = opts->limits.work != 0 ? opts->limits.work : WORK_DEFAULT;
     c.ws_rule = DI_GRAM_NONE;
+    c.part = -1;
 
     if (setjmp(c.out) == 0)
         compile(&c, kind, text, len);

@@ -38,7 +38,29 @@ typedef enum {
     DI_GRAM_REGEX,          /* the regular part of PCRE2; the whole text     */
     DI_GRAM_EBNF,           /* rules NAME ::= ..., from the rule "root"      */
     DI_GRAM_CHOICE,         /* a JSON array of strings: one of them          */
+    DI_GRAM_OUTPUT,         /* a whole answer, see below                     */
 } di_gram_kind_t;
+
+/* DI_GRAM_OUTPUT is EBNF that the codec writes.  It may hold a user's
+ * grammars, and what a user's EBNF never may, special tokens:
+ *
+ *   <[123]>          the added token with this id, below 2^24.  One that the
+ *                    vocabulary hasn't got, or that ends a turn, can never
+ *                    come
+ *   %json{...}       JSON that satisfies this schema (any JSON value)
+ *   %regex"..."      a JSON string: as DI_GRAM_REGEX
+ *   %choice[...]     as DI_GRAM_CHOICE
+ *   %ebnf"..."       a JSON string: as DI_GRAM_EBNF, its names its own
+ *   %free            any text without special tokens, possibly empty
+ *   %until"..."      a JSON string: as %free, but this text is not in it
+ *
+ * The four that hold a user's grammar are its parts, counted from 0.  Each
+ * must have a text that satisfies it.
+ *
+ * A special token is four bytes here, 0xff and its id, the highest byte
+ * first.  All other text is UTF-8, where 0xff can't come. */
+#define DI_GRAM_SPECIAL_BYTE  0xffu
+#define DI_GRAM_ID_MAX        0x1000000     /* ids are below                 */
 
 /* What a compilation may use.  0 takes the default. */
 typedef struct {
@@ -61,6 +83,7 @@ typedef struct {
     int    code;            /* DI_EFORMAT: malformed; DI_EUNSUPPORTED: can't
                                be held; DI_EINVAL: no text satisfies it;
                                DI_ELIMIT; DI_ENOMEM                          */
+    int    part;            /* of DI_GRAM_OUTPUT that is at fault; -1: none  */
     char   keyword[48];     /* schema keyword, or the construct's name       */
     char   path[200];       /* JSON pointer to it, or "offset N"; cut        */
     char   text[200];       /* one sentence                                  */
@@ -84,7 +107,8 @@ void di_gram_unref(di_gram_t *gram);
 size_t di_gram_memory(const di_gram_t *gram);
 
 /* A matcher at the start of the text; keeps a reference on gram.  It can
- * take back its last `undo_max` calls of di_gram_accept(). */
+ * take back its last `undo_max` calls of di_gram_accept() and
+ * di_gram_accept_id(). */
 int di_gram_match_open(di_gram_t *gram, unsigned undo_max,
                        di_gram_match_t **m);
 void di_gram_match_close(di_gram_match_t *m);
@@ -100,7 +124,14 @@ int di_gram_fork(const di_gram_match_t *m, di_gram_match_t **copy);
  * a byte. */
 int di_gram_accept(di_gram_match_t *m, const void *bytes, size_t len);
 
-/* Take back the last n calls of di_gram_accept() that returned DI_OK.
+/* Follow one token of the index's vocabulary by its id, as the masks do: an
+ * added token is itself, and one whose spelling is text is that text, too;
+ * an end id changes nothing and is taken where the text may end.  Otherwise
+ * as di_gram_accept(). */
+int di_gram_accept_id(const di_gram_index_t *index, di_gram_match_t *m,
+                      int32_t id);
+
+/* Take back the last n of these calls that returned DI_OK.
  * DI_EINVAL: there are fewer, or n is over undo_max; nothing is done. */
 int di_gram_rollback(di_gram_match_t *m, unsigned n);
 
@@ -110,13 +141,16 @@ bool di_gram_is_complete(const di_gram_match_t *m);
 bool di_gram_is_forced_end(const di_gram_match_t *m);
 
 /* The bytes that must come next whatever else happens: jump-forward.  Writes
- * at most cap of them, returns the count.  Where the text may end, none. */
+ * at most cap of them, returns the count.  Where the text may end, none.  A
+ * special token is whole or not there: its four bytes are one token's, not
+ * text to be encoded. */
 size_t di_gram_forced(di_gram_match_t *m, uint8_t *bytes, size_t cap);
 
-/* A vocabulary for masks.  Tokens that are control tokens, or have no bytes
- * or over 255 of them, are in no mask but for the end ids.  Keeps nothing of
- * vocab.  cache_bytes: what masks computed before may take; over it, all are
- * forgotten.  0: 64 MB.  20 to 80 ms.  One thread at a time. */
+/* A vocabulary for masks.  Tokens that have no bytes, over 255 of them, or a
+ * byte 0xff among them are in no mask; a control token is in those where the
+ * grammar names it.  Keeps nothing of vocab.  cache_bytes: what masks computed
+ * before may take; over it, all are forgotten.  0: 64 MB.  20 to 80 ms.  One
+ * thread at a time. */
 int di_gram_index_open(const di_vocab_t *vocab, size_t cache_bytes,
                        di_gram_index_t **index);
 void di_gram_index_close(di_gram_index_t *index);
@@ -126,7 +160,7 @@ size_t di_gram_mask_words(const di_gram_index_t *index);
 
 /* Which tokens may come: mask [di_gram_mask_words()], bit id % 64 of word
  * id / 64, all written.  The end ids are allowed exactly where the text may
- * end.  Only tokens that di_gram_accept() takes are allowed, and all of
+ * end.  Only tokens that di_gram_accept_id() takes are allowed, and all of
  * them.  A grammar's masks belong to the index that was used with it last:
  * use one.  Cost: a microsecond or two where the states at hand were met
  * before, in this or any other grammar; else up to 250.  DI_ENOMEM (mask is

@@ -8,6 +8,11 @@
  * name and "::=" begin, so it may be broken over lines anywhere.  A rule that
  * begins with itself, as in `sum ::= sum "+" term | term`, is rewritten to a
  * repetition; where it does so by way of other rules it is refused.
+ *
+ * In a grammar that the codec writes, terminals of output.c are known, too.
+ * Where such a rule may be any text, what follows it could begin at every
+ * byte, and each token would be looked at as both.  So it isn't called but
+ * copied to where its name is, and the automaton decides.
  */
 
 #include <stdio.h>
@@ -18,17 +23,29 @@
 #define REPEAT_MAX  65535u
 
 typedef struct {
+    uint32_t        rule;
+    di_gram_node_t *body;       /* NULL: not defined                         */
+    uint32_t        next;       /* name of the same bucket                   */
+    bool            free;       /* it may be any text somewhere              */
+    uint8_t         depth;      /* of copies, this one too; 0: not looked at,
+                                   COPYING: on the way                       */
+} name_t;
+
+typedef struct {
     di_gram_ctx_t *c;
     const char    *s, *at, *end;
-    unsigned       depth;       /* open parentheses                          */
-    di_gram_node_t **bodies;    /* [c->n_rules] NULL: not defined            */
-    uint32_t       bodies_cap;
-    uint32_t      *buckets;     /* [BUCKETS] rules by name                   */
-    uint32_t      *next;        /* [c->n_rules] of the same bucket           */
-    uint32_t       next_cap;
+    bool           codec;
+    unsigned       depth;       /* open parentheses; then levels of copying  */
+    name_t        *names;       /* [n_names]                                 */
+    uint32_t       n_names, names_cap;
+    uint32_t      *buckets;     /* [BUCKETS] names                           */
+    bool           free;        /* the rule at hand has free text            */
 } ebnf_t;
 
-#define BUCKETS  1024u
+#define BUCKETS     1024u
+#define COPIES_MAX  16u
+#define COPYING     255u
+#define LEVELS_MAX  4000u       /* of nodes in rules in rules                */
 
 _Noreturn static void
 refuse(ebnf_t *x, int code, const char *what, const char *text)
@@ -69,9 +86,9 @@ skip(ebnf_t *x)
     }
 }
 
-/* The rule of a name, new where it is not known. */
+/* A name's number, new where it is not known. */
 static uint32_t
-rule_named(ebnf_t *x, const char *name, size_t len)
+find_name(ebnf_t *x, const char *name, size_t len)
 {
     di_gram_ctx_t *c = x->c;
     uint32_t       h = 0, r;
@@ -80,23 +97,22 @@ rule_named(ebnf_t *x, const char *name, size_t len)
     for (size_t i = 0; i < len; i++)
         h = h * 31 + (uint8_t) name[i];
     h %= BUCKETS;
-    for (r = x->buckets[h]; r != DI_GRAM_NONE; r = x->next[r]) {
+    for (r = x->buckets[h]; r != DI_GRAM_NONE; r = x->names[r].next) {
+        const char *known = c->rules[x->names[r].rule].name;
+
         di_gram_work(c, 1);
-        if (strlen(c->rules[r].name) == len
-            && memcmp(c->rules[r].name, name, len) == 0)
+        if (strlen(known) == len && memcmp(known, name, len) == 0)
             return r;
     }
     own = di_gram_alloc(c, len + 1, 1);
     memcpy(own, name, len);
-    x->bodies = di_gram_grow(c, x->bodies, c->n_rules, &x->bodies_cap,
-                             sizeof(*x->bodies));
-    x->next = di_gram_grow(c, x->next, c->n_rules, &x->next_cap,
-                           sizeof(*x->next));
-    r = di_gram_rule_new(c, own);
-    x->bodies[r] = NULL;
-    x->next[r] = x->buckets[h];
-    x->buckets[h] = r;
-    return r;
+    x->names = di_gram_grow(c, x->names, x->n_names, &x->names_cap,
+                            sizeof(*x->names));
+    x->names[x->n_names] = (name_t) {
+        .rule = di_gram_rule_new(c, own), .next = x->buckets[h],
+    };
+    x->buckets[h] = x->n_names;
+    return x->n_names++;
 }
 
 /* A name at the place; its length, 0: none.  *defines: "::=" follows. */
@@ -213,6 +229,24 @@ class(ebnf_t *x)
     return di_gram_node_set(x->c, negate ? di_gram_set_not(x->c, all) : all);
 }
 
+/* What only the codec may write. */
+static di_gram_node_t *
+terminal(ebnf_t *x)
+{
+    di_gram_node_t *node;
+    char            path[64];
+    size_t          used;
+    bool            free;
+
+    (void) snprintf(path, sizeof(path), "offset %zu",
+                    (size_t) (x->at - x->s));
+    node = di_gram_output(x->c, x->at, (size_t) (x->end - x->at), path,
+                          &used, &free);
+    x->at += used;
+    x->free = x->free || free;
+    return node;
+}
+
 static di_gram_node_t *parse_alt(ebnf_t *x);
 
 static di_gram_node_t *
@@ -221,6 +255,7 @@ parse_atom(ebnf_t *x)
     di_gram_node_t *node;
     bool            defines;
     size_t          len;
+    uint32_t        n;
 
     if (*x->at == '"' || *x->at == '\'')
         return literal(x);
@@ -243,11 +278,14 @@ parse_atom(ebnf_t *x)
             malformed(x, "a parenthesis doesn't close");
         return node;
     }
+    if (x->codec && (*x->at == '<' || *x->at == '%'))
+        return terminal(x);
     len = name_here(x, &defines);
     if (len == 0)
         malformed(x, "an unexpected character");
     node = di_gram_node(x->c, DI_GRAM_N_CALL);
-    node->rule = rule_named(x, x->at, len);
+    n = find_name(x, x->at, len);
+    node->rule = x->names[n].rule;
     x->at += len;
     return node;
 }
@@ -370,40 +408,105 @@ without_left_recursion(ebnf_t *x, uint32_t rule, di_gram_node_t *body)
 static void
 parse_rule(ebnf_t *x)
 {
-    bool     defines;
-    size_t   len = name_here(x, &defines);
-    uint32_t rule;
+    di_gram_node_t *body;
+    bool            defines;
+    size_t          len = name_here(x, &defines);
+    uint32_t        n;
 
     if (!defines)
         malformed(x, "a rule must begin with its name and ::=");
-    rule = rule_named(x, x->at, len);
-    if (x->bodies[rule] != NULL)
+    n = find_name(x, x->at, len);
+    if (x->names[n].body != NULL)
         malformed(x, "a rule is defined twice");
     x->at += len;
     while (*x->at != '=')
         x->at++;
     x->at++;
-    x->bodies[rule] = parse_alt(x);
+    x->free = false;
+    body = parse_alt(x);
     if (x->at < x->end && *x->at == ')')
         malformed(x, "a parenthesis is not open");
+    x->names[n].body = without_left_recursion(x, x->names[n].rule, body);
+    x->names[n].free = x->free;
 }
 
-void
-di_gram_ebnf(di_gram_ctx_t *c, const char *s, size_t len)
+/* -------------------------------------------------------------- copies -- */
+
+static name_t *
+name_of(ebnf_t *x, uint32_t rule)
 {
-    ebnf_t x = { .c = c, .s = s, .at = s, .end = s + len };
+    for (uint32_t i = 0; i < x->n_names; i++) {
+        if (x->names[i].rule == rule)
+            return &x->names[i];
+    }
+    return NULL;                /* a part's                                  */
+}
+
+static void copy_into(ebnf_t *x, name_t *name);
+
+/* Calls in a node of rules that may be any text become the rules' bodies. */
+static unsigned
+copy_calls(ebnf_t *x, di_gram_node_t *node)
+{
+    unsigned depth = 0, d;
+    name_t  *callee;
+
+    if (++x->depth > LEVELS_MAX)
+        di_gram_fail(x->c, DI_ELIMIT, "ebnf", "", "rules nest too deeply");
+    for (di_gram_node_t *k = node->first; k != NULL; k = k->next) {
+        d = copy_calls(x, k);
+        depth = d > depth ? d : depth;
+    }
+    callee = node->kind == DI_GRAM_N_CALL ? name_of(x, node->rule) : NULL;
+    if (callee != NULL) {
+        di_gram_work(x->c, x->n_names);
+        copy_into(x, callee);
+    }
+    x->depth--;
+    if (callee == NULL || !callee->free || callee->depth == COPYING)
+        return depth;
+    node->kind = DI_GRAM_N_CAT;
+    node->first = node->last = callee->body;
+    return callee->depth;
+}
+
+/* The same for a rule as a whole, once; it is free if a copy is. */
+static void
+copy_into(ebnf_t *x, name_t *name)
+{
+    unsigned depth;
+
+    if (name->depth != 0)
+        return;
+    name->depth = COPYING;
+    depth = copy_calls(x, name->body);
+    if (depth > COPIES_MAX)
+        di_gram_fail(x->c, DI_ELIMIT, "rule", x->c->rules[name->rule].name,
+                     "rules of free text nest too deeply");
+    name->depth = (uint8_t) (depth + 1);
+    name->free = name->free || depth > 0;
+}
+
+uint32_t
+di_gram_ebnf(di_gram_ctx_t *c, const char *s, size_t len, bool codec)
+{
+    ebnf_t   x = { .c = c, .s = s, .at = s, .end = s + len, .codec = codec };
+    uint32_t n;
 
     x.buckets = di_gram_alloc(c, BUCKETS, sizeof(uint32_t));
     memset(x.buckets, 0xff, BUCKETS * sizeof(uint32_t));
-    c->root = rule_named(&x, "root", 4);
+    n = find_name(&x, "root", 4);
     for (skip(&x); x.at < x.end; skip(&x))
         parse_rule(&x);
 
-    for (uint32_t r = 0; r < c->n_rules; r++) {
-        if (x.bodies[r] == NULL)
-            di_gram_fail(c, DI_EFORMAT, "rule", c->rules[r].name,
-                         "is not defined");
-        c->rules[r].dfa = di_gram_node_dfa(c,
-            without_left_recursion(&x, r, x.bodies[r]));
+    for (uint32_t i = 0; i < x.n_names; i++) {
+        if (x.names[i].body == NULL)
+            di_gram_fail(c, DI_EFORMAT, "rule",
+                         c->rules[x.names[i].rule].name, "is not defined");
     }
+    for (uint32_t i = 0; codec && i < x.n_names; i++)
+        copy_into(&x, &x.names[i]);
+    for (uint32_t i = 0; i < x.n_names; i++)
+        c->rules[x.names[i].rule].dfa = di_gram_node_dfa(c, x.names[i].body);
+    return x.names[n].rule;
 }

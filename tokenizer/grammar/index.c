@@ -5,6 +5,9 @@
  * are.  Most tokens are, so the masks of plain tokens by their number of
  * characters are made beforehand: a state that reads any plain character
  * and goes on alike takes them at once (part.c).
+ *
+ * A special token lies in the trie under four bytes of its own (see
+ * di_grammar.h).  A user-defined one is text, too, so it is there twice.
  */
 
 #include <stdlib.h>
@@ -25,6 +28,7 @@ typedef struct {
     const uint8_t *s;
     uint32_t       len;
     int32_t        id;
+    uint8_t        chars;       /* of a plain token; else 0                  */
 } token_t;
 
 /* ---------------------------------------------------------------- trie -- */
@@ -104,6 +108,7 @@ make_kinds(uint8_t *kinds)
             kinds[b] = 39;
         else
             kinds[b] = b < 0xc0 ? DI_GRAM_CONTINUATION
+                       : b == DI_GRAM_SPECIAL_BYTE ? DI_GRAM_SPECIAL_KIND
                        : b < 0xc2 || b > 0xf4 ? 41
                        : b < 0xe0 ? 42 : b < 0xf0 ? 43 : 44;
     }
@@ -144,7 +149,8 @@ make_nodes(di_gram_index_t *x, const token_t *tokens, uint32_t n)
     return root;
 }
 
-/* What is below, from the last node to the first. */
+/* What is below, from the last node to the first; chars: of the tokens as
+ * they are in ids. */
 static void
 sum_up(di_gram_index_t *x, const uint8_t *chars)
 {
@@ -153,8 +159,8 @@ sum_up(di_gram_index_t *x, const uint8_t *chars)
 
         node->plain = true;
         for (uint32_t r = node->rank; r < x->trie[i + 1].rank; r++) {
-            node->plain = node->plain && chars[x->ids[r]] > 0;
-            node->chars = chars[x->ids[r]];
+            node->plain = node->plain && chars[r] > 0;
+            node->chars = chars[r];
         }
         node->kinds = node->heads;
         for (uint32_t k = i + 1; k < node->skip; k = x->trie[k].skip) {
@@ -167,88 +173,149 @@ sum_up(di_gram_index_t *x, const uint8_t *chars)
 }
 
 static void
-make_plain_masks(di_gram_index_t *x, const uint8_t *chars)
+add_plain(di_gram_index_t *x, const token_t *t)
 {
-    for (uint32_t id = 0; id < x->size; id++) {
-        if (chars[id] == 0)
-            continue;
-        if (chars[id] > x->plain_chars)
-            x->plain_chars = chars[id];
-        for (uint32_t k = chars[id] < DI_GRAM_PLAIN_MAX ? chars[id]
-                          : DI_GRAM_PLAIN_MAX; k <= DI_GRAM_PLAIN_MAX; k++) {
-            if (k == DI_GRAM_PLAIN_MAX || chars[id] <= k)
-                x->plain[(size_t) k * x->words + id / 64]
-                    |= UINT64_C(1) << id % 64;
-        }
+    uint32_t id = (uint32_t) t->id;
+
+    if (t->chars > x->plain_chars)
+        x->plain_chars = t->chars;
+    for (uint32_t k = t->chars < DI_GRAM_PLAIN_MAX ? t->chars
+                      : DI_GRAM_PLAIN_MAX; k <= DI_GRAM_PLAIN_MAX; k++) {
+        if (k == DI_GRAM_PLAIN_MAX || t->chars <= k)
+            x->plain[(size_t) k * x->words + id / 64]
+                |= UINT64_C(1) << id % 64;
     }
 }
 
-/* The tokens that can be in a mask, sorted; the sum of their lengths. */
+/* What a token can be here, and its bytes, if it is text. */
+static unsigned
+role_of(const di_vocab_t *vocab, int32_t id, const char **s, size_t *len)
+{
+    unsigned role = 0;
+
+    *s = di_vocab_bytes(vocab, id, len);
+    if (di_vocab_is_end(vocab, id))
+        return DI_GRAM_AS_END;
+    if (di_vocab_is_added(vocab, id) && id < (int32_t) DI_GRAM_ID_MAX)
+        role = DI_GRAM_AS_SPECIAL;
+    if (*s != NULL && *len > 0 && *len <= DI_GRAM_TOKEN_MAX
+        && !di_vocab_is_special(vocab, id)
+        && memchr(*s, DI_GRAM_SPECIAL_BYTE, *len) == NULL)
+        role |= DI_GRAM_AS_TEXT;
+    return role;
+}
+
+/* Room for all bytes of tokens; false: no memory, or too many. */
+static bool
+make_room(di_gram_index_t *x, const di_vocab_t *vocab, size_t *special)
+{
+    size_t      len, bytes = 0;
+    const char *s;
+
+    *special = 0;
+    for (uint32_t id = 0; id < x->size; id++) {
+        x->roles[id] = (uint8_t) role_of(vocab, (int32_t) id, &s, &len);
+        *special += (x->roles[id] & DI_GRAM_AS_SPECIAL) != 0;
+        bytes += (x->roles[id] & DI_GRAM_AS_TEXT) != 0 ? len : 0;
+    }
+    if (bytes > UINT32_MAX / 8)
+        return false;
+    x->bytes = malloc(bytes + 1);
+    x->trie = malloc((2 * (bytes + 4 * *special) + 3) * sizeof(*x->trie));
+    return x->bytes != NULL && x->trie != NULL;
+}
+
+/* The tokens as they lie in the trie, sorted; marks: [specials] room. */
 static uint32_t
 take_tokens(di_gram_index_t *x, const di_vocab_t *vocab, token_t *tokens,
-            uint8_t *chars, size_t *bytes)
+            uint8_t (*marks)[4])
 {
-    uint32_t n = 0;
-    size_t   len;
+    uint32_t    n = 0, at = 0, mark = 0;
+    const char *s;
+    size_t      len;
 
-    *bytes = 0;
     for (uint32_t id = 0; id < x->size; id++) {
-        const char *s = di_vocab_bytes(vocab, (int32_t) id, &len);
+        token_t *t = &tokens[n];
 
-        if (s == NULL || len == 0 || len > DI_GRAM_TOKEN_MAX
-            || di_vocab_is_special(vocab, (int32_t) id))
-            continue;
-        tokens[n] = (token_t) {
-            (const uint8_t *) s, (uint32_t) len, (int32_t) id,
-        };
-        chars[id] = (uint8_t) plain_chars(&tokens[n]);
-        for (size_t i = 0; i < len; i++)
-            x->token_kinds[id] |= UINT64_C(1) << x->kinds[tokens[n].s[i]];
-        *bytes += len;
-        n++;
+        x->starts[id] = at;
+        if ((x->roles[id] & DI_GRAM_AS_TEXT) != 0) {
+            s = di_vocab_bytes(vocab, (int32_t) id, &len);
+            *t = (token_t) {
+                memcpy(x->bytes + at, s, len), (uint32_t) len, (int32_t) id,
+                0,
+            };
+            t->chars = (uint8_t) plain_chars(t);
+            for (size_t i = 0; i < len; i++)
+                x->token_kinds[id] |= UINT64_C(1) << x->kinds[t->s[i]];
+            if (t->chars > 0)
+                add_plain(x, t);
+            at += (uint32_t) len;
+            n++;
+        }
+        if ((x->roles[id] & DI_GRAM_AS_SPECIAL) != 0) {
+            di_gram_special_bytes(id, marks[mark]);
+            tokens[n++] = (token_t) { marks[mark++], 4, (int32_t) id, 0 };
+        }
     }
+    x->starts[x->size] = at;
     qsort(tokens, n, sizeof(*tokens), by_bytes);
     return n;
 }
 
-static int
-build_trie(di_gram_index_t *x, const di_vocab_t *vocab)
+static void
+build_tries(di_gram_index_t *x, token_t *tokens, uint32_t n, uint8_t *chars)
 {
-    token_t *tokens = calloc(x->size + 1, sizeof(*tokens));
-    uint8_t *chars = calloc(x->size + 1, 1);
-    size_t   bytes;
-    uint32_t n, n_rest = 0;
-    int      rc = DI_ENOMEM;
+    uint32_t n_rest = 0;
     void    *p;
 
-    x->ids = malloc((2 * (size_t) x->size + 1) * sizeof(*x->ids));
-    x->found = malloc((x->size + 1) * sizeof(*x->found));
-    x->token_kinds = calloc(x->size + 1, sizeof(*x->token_kinds));
-    x->plain = calloc((size_t) (DI_GRAM_PLAIN_MAX + 1) * x->words,
-                      sizeof(*x->plain));
-    if (tokens == NULL || chars == NULL || x->ids == NULL
-        || x->found == NULL || x->token_kinds == NULL || x->plain == NULL)
-        goto done;
-    n = take_tokens(x, vocab, tokens, chars, &bytes);
-    if (bytes > UINT32_MAX / 4)
-        goto done;
-    x->trie = malloc((2 * bytes + 3) * sizeof(*x->trie));
-    if (x->trie == NULL)
-        goto done;
+    for (uint32_t i = 0; i < n; i++)
+        chars[i] = tokens[i].chars;
     (void) make_nodes(x, tokens, n);
     for (uint32_t i = 0; i < n; i++) {
-        if (chars[tokens[i].id] == 0)
+        if (tokens[i].chars == 0)
             tokens[n_rest++] = tokens[i];
     }
+    memset(chars + n, 0, n_rest);
     x->rest = make_nodes(x, tokens, n_rest);
     p = realloc(x->trie, (x->n_nodes + 1) * sizeof(*x->trie));
     x->trie = p != NULL ? p : x->trie;
     sum_up(x, chars);
-    make_plain_masks(x, chars);
+}
+
+static int
+build_index(di_gram_index_t *x, const di_vocab_t *vocab)
+{
+    size_t    size = (size_t) x->size + 1, n_special;
+    token_t  *tokens = NULL;
+    uint8_t  *chars = NULL, (*marks)[4] = NULL;
+    uint32_t  n;
+    int       rc = DI_ENOMEM;
+
+    x->roles = calloc(size, sizeof(*x->roles));
+    x->starts = calloc(size, sizeof(*x->starts));
+    x->found_max = 2 * x->size + 1;
+    x->found = malloc(x->found_max * sizeof(*x->found));
+    x->spilt = malloc(x->words * sizeof(*x->spilt) + 1);
+    x->token_kinds = calloc(size, sizeof(*x->token_kinds));
+    x->plain = calloc((size_t) (DI_GRAM_PLAIN_MAX + 1) * x->words,
+                      sizeof(*x->plain));
+    if (x->roles == NULL || x->starts == NULL || x->found == NULL
+        || x->spilt == NULL || x->token_kinds == NULL || x->plain == NULL
+        || !make_room(x, vocab, &n_special))
+        return DI_ENOMEM;
+    tokens = calloc(size + n_special, sizeof(*tokens));
+    chars = calloc(2 * (size + n_special), 1);
+    marks = calloc(n_special + 1, sizeof(*marks));
+    x->ids = malloc(2 * (size + n_special) * sizeof(*x->ids));
+    if (tokens == NULL || chars == NULL || marks == NULL || x->ids == NULL)
+        goto done;
+    n = take_tokens(x, vocab, tokens, marks);
+    build_tries(x, tokens, n, chars);
     rc = DI_OK;
 done:
     free(tokens);
     free(chars);
+    free(marks);
     return rc;
 }
 
@@ -351,7 +418,7 @@ di_gram_index_open(const di_vocab_t *vocab, size_t cache_bytes,
     x->sets = malloc(x->sets_cap * sizeof(*x->sets));
     x->rows = di_gram_rows_new();
     if (x->part_table == NULL || x->set_table == NULL || x->sets == NULL
-        || x->rows == NULL || build_trie(x, vocab) != DI_OK) {
+        || x->rows == NULL || build_index(x, vocab) != DI_OK) {
         di_gram_index_close(x);
         return DI_ENOMEM;
     }
@@ -378,7 +445,11 @@ di_gram_index_close(di_gram_index_t *x)
     free(x->trie);
     free(x->ids);
     free(x->found);
+    free(x->spilt);
     free(x->token_kinds);
+    free(x->roles);
+    free(x->starts);
+    free(x->bytes);
     free(x->plain);
     free(x);
 }
@@ -397,8 +468,9 @@ di_gram_index_stats(const di_gram_index_t *x, di_gram_index_stats_t *stats)
     *stats = x->stats;
     stats->index_bytes = sizeof(*x) + x->n_nodes * sizeof(*x->trie)
         + (size_t) (DI_GRAM_PLAIN_MAX + 1) * x->words * sizeof(*x->plain)
-        + (x->n_ids + (size_t) x->size) * sizeof(int32_t)
-        + x->size * sizeof(*x->token_kinds);
+        + (x->n_ids + 2 * (size_t) x->size) * sizeof(int32_t)
+        + x->size * (sizeof(*x->token_kinds) + sizeof(*x->starts)
+                     + sizeof(*x->roles)) + x->starts[x->size];
     stats->cache_bytes = x->cache_bytes;
     for (h = x->spare; h != NULL; h = h->next)
         stats->cache_bytes += sizeof(*h) + h->size;

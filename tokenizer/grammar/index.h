@@ -16,6 +16,12 @@
 /* Bytes in 64 kinds, so that a set of them is a word: letters of one case
  * and digits are one kind each, other ASCII characters are themselves. */
 #define DI_GRAM_CONTINUATION  40u       /* kind of UTF-8's inner bytes       */
+#define DI_GRAM_SPECIAL_KIND  45u       /* kind of the byte before an id     */
+
+/* What a token may be read as. */
+#define DI_GRAM_AS_TEXT     1u          /* its bytes                         */
+#define DI_GRAM_AS_SPECIAL  2u          /* itself                            */
+#define DI_GRAM_AS_END      4u          /* the end of the text               */
 
 typedef struct {
     uint32_t skip;          /* first node that is not below this one         */
@@ -78,8 +84,11 @@ struct di_gram_index_s {
     uint64_t *plain;        /* [DI_GRAM_PLAIN_MAX + 1][words] plain tokens of
                                at most so many characters; the last: all     */
     uint32_t  plain_chars;  /* the most that one of them has                 */
-    uint64_t *token_kinds;  /* [size] kinds of a token's bytes; 0: it is in
-                               no mask                                       */
+    uint64_t *token_kinds;  /* [size] kinds of a token's bytes; 0: it isn't
+                               text                                          */
+    uint8_t  *roles;        /* [size] DI_GRAM_AS_...; 0: it is in no mask    */
+    uint32_t *starts;       /* [size + 1] of a token's bytes in `bytes`      */
+    uint8_t  *bytes;        /* of the tokens that are text                   */
     int32_t   ends[16];
     size_t    n_ends;
 
@@ -106,7 +115,9 @@ struct di_gram_index_s {
     bool             no_memory;
 
     /* Scratch of one computation. */
-    int32_t  *found;        /* [size] tokens                                 */
+    int32_t  *found;        /* [found_max] tokens                            */
+    uint32_t  found_max;    /* at least all tokens of a trie                 */
+    uint64_t *spilt;        /* [words] tokens found before these             */
     struct di_gram_left_s *left;    /* [left_cap] exits met                  */
     uint32_t  n_left, left_cap;
     struct di_gram_row_s  *rows;    /* steps of states, spelled out          */
@@ -116,6 +127,15 @@ struct di_gram_index_s {
 };
 
 #define DI_GRAM_SET_BUCKETS  4096u
+
+static inline void
+di_gram_special_bytes(uint32_t id, uint8_t bytes[4])
+{
+    bytes[0] = DI_GRAM_SPECIAL_BYTE;
+    bytes[1] = (uint8_t) (id >> 16);
+    bytes[2] = (uint8_t) (id >> 8);
+    bytes[3] = (uint8_t) id;
+}
 
 /* index.c */
 void *di_gram_index_alloc(di_gram_index_t *x, size_t n, size_t size);

@@ -8,7 +8,9 @@
  *
  * Then each rule that the root can reach is lowered to bytes.  An arc over
  * code points becomes edges over UTF-8; the states inside a character are
- * made once for each content, so that classes that end alike share them.
+ * made once for each content, so that classes that end alike share them.  An
+ * arc over special tokens becomes edges over a byte that UTF-8 hasn't got
+ * and the three of an id.
  */
 
 #include <stdlib.h>
@@ -104,6 +106,7 @@ refuse_left_recursion(di_gram_ctx_t *c, left_t *l, uint32_t r,
         for (uint32_t k = 0; k < s->n_calls; k++) {
             uint32_t callee = s->calls[k].rule;
 
+            c->part = c->rules[callee].part;
             if (l->colour[callee] == 1)
                 di_gram_fail(c, DI_EUNSUPPORTED, "left recursion",
                              c->rules[callee].name != NULL
@@ -240,6 +243,34 @@ spread(lower_t *l, low_t *s, uint32_t byte, uint32_t n_bytes, uint32_t base,
     }
 }
 
+/* Edges of s over the next byte of ids that have `tail` more: those from
+ * base on, arc i being the first that may matter. */
+static void
+spread_ids(lower_t *l, low_t *s, uint32_t base, unsigned tail, uint32_t i)
+{
+    uint32_t from, to;
+
+    for (uint32_t b = 0; b < 256; b++) {
+        from = base + (b << 8 * tail);
+        while (i < l->n_arcs && l->arcs[i].hi < from)
+            i++;
+        if (i == l->n_arcs)
+            return;
+        if (l->arcs[i].lo >= from + (1u << 8 * tail))
+            continue;
+        di_gram_work(l->c, 1);
+        if (tail == 0) {
+            to = l->map[l->arcs[i].to];
+        } else {
+            low_t inner = { .next = DI_GRAM_NONE };
+
+            spread_ids(l, &inner, from, tail - 1, i);
+            to = low_intern(l, &inner);
+        }
+        low_edge(l, s, b, b, to);
+    }
+}
+
 static void
 lower_state(lower_t *l, uint32_t at, const di_gram_arc_t *arcs,
             uint32_t n_arcs)
@@ -257,6 +288,13 @@ lower_state(lower_t *l, uint32_t at, const di_gram_arc_t *arcs,
         spread(l, &s, 0xc2, 30, 0x80, 1, 0x80, 0x7ff);
         spread(l, &s, 0xe0, 16, 0, 2, 0x800, 0xffff);
         spread(l, &s, 0xf0, 5, 0, 3, 0x10000, DI_GRAM_CP_MAX);
+    }
+    if (n_arcs > 0 && arcs[n_arcs - 1].hi >= DI_GRAM_SPECIAL) {
+        low_t ids = { .next = DI_GRAM_NONE };
+
+        spread_ids(l, &ids, DI_GRAM_SPECIAL, 2, 0);
+        low_edge(l, &s, DI_GRAM_SPECIAL_BYTE, DI_GRAM_SPECIAL_BYTE,
+                 low_intern(l, &ids));
     }
     l->s[at] = s;
 }
@@ -445,6 +483,13 @@ di_gram_link(di_gram_ctx_t *c)
     out_t  o = { .c = c };
 
     find_productive(c);
+    for (uint32_t i = 0; i < c->n_parts; i++) {
+        c->part = (int) i;
+        if (!c->rules[c->part_roots[i]].productive)
+            di_gram_fail(c, DI_EINVAL, "grammar", "",
+                         "no text satisfies it");
+    }
+    c->part = -1;
     if (!c->rules[c->root].productive)
         di_gram_fail(c, DI_EINVAL, "grammar", "", "no text satisfies it");
     l.nullable = di_gram_alloc(c, c->n_rules, sizeof(bool));
@@ -454,6 +499,7 @@ di_gram_link(di_gram_ctx_t *c)
         if (c->rules[r].productive && l.colour[r] == 0)
             refuse_left_recursion(c, &l, r, 0);
     }
+    c->part = -1;
 
     o.number = di_gram_alloc(c, c->n_rules, sizeof(uint32_t));
     memset(o.number, 0xff, c->n_rules * sizeof(uint32_t));

@@ -115,6 +115,30 @@ follow(fill_t *f, uint32_t nodes, uint32_t state, const stack_t *stack)
 }
 
 int
+di_gram_accept_id(const di_gram_index_t *x, di_gram_match_t *m, int32_t id)
+{
+    unsigned       role = id >= 0 && (uint32_t) id < x->size ? x->roles[id]
+                                                             : 0;
+    const uint8_t *s;
+    uint8_t        itself[4];
+    size_t         len;
+
+    if (role == DI_GRAM_AS_END)
+        return di_gram_is_complete(m) ? di_gram_accept(m, NULL, 0)
+                                      : DI_EINVAL;
+    if (role == 0)
+        return DI_EINVAL;
+    s = x->bytes + x->starts[id];
+    len = x->starts[id + 1] - x->starts[id];
+    di_gram_special_bytes((uint32_t) id, itself);
+    if (role == DI_GRAM_AS_TEXT)
+        return di_gram_accept(m, s, len);
+    if (role == DI_GRAM_AS_SPECIAL)
+        return di_gram_accept(m, itself, 4);
+    return di_gram_accept_either(m, s, len, itself, 4);
+}
+
+int
 di_gram_fill_mask(di_gram_index_t *x, di_gram_match_t *m, uint64_t *mask)
 {
     const di_gram_ways_t *w = di_gram_present(m);

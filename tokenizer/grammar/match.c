@@ -8,7 +8,9 @@
  * so a list written by right recursion doesn't grow the stack.
  *
  * Stacks are linked frames with counts, shared between ways and between the
- * past sets kept for di_gram_rollback(); a frame freed is used again.
+ * past sets kept for di_gram_rollback(); a frame freed is used again.  Equal
+ * stacks are the same frame, so that ways which came to stand alike are one:
+ * a text that a grammar can cut anywhere doesn't have a way for each cut.
  */
 
 #include <stdlib.h>
@@ -24,17 +26,38 @@ frame_ref(di_gram_match_t *m, uint32_t f)
     m->frames[f].refs++;        /* frame 0's count means nothing             */
 }
 
+static uint32_t *
+frame_bucket(di_gram_match_t *m, uint32_t parent, uint32_t ret)
+{
+    return &m->buckets[(parent * 31 + ret) % DI_GRAM_FRAME_BUCKETS];
+}
+
 static void
 frame_unref(di_gram_match_t *m, uint32_t f)
 {
-    uint32_t parent;
+    uint32_t parent, *at;
 
     while (f != 0 && --m->frames[f].refs == 0) {
         parent = m->frames[f].parent;
+        at = frame_bucket(m, parent, m->frames[f].ret);
+        while (*at != f)
+            at = &m->frames[*at].next;
+        *at = m->frames[f].next;
         m->frames[f].refs = m->free_frame;
         m->free_frame = f;
         f = parent;
     }
+}
+
+static uint32_t
+frame_find(di_gram_match_t *m, uint32_t parent, uint32_t ret)
+{
+    uint32_t f = *frame_bucket(m, parent, ret);
+
+    while (f != 0
+           && (m->frames[f].parent != parent || m->frames[f].ret != ret))
+        f = m->frames[f].next;
+    return f;
 }
 
 /* A new frame on top of `parent`, with no reference yet; 0: none. */
@@ -42,7 +65,7 @@ static uint32_t
 frame_push(di_gram_match_t *m, uint32_t parent, uint32_t ret)
 {
     uint32_t depth = parent == 0 ? 0 : m->frames[parent].depth + 1;
-    uint32_t f = m->free_frame;
+    uint32_t f = m->free_frame, *at = frame_bucket(m, parent, ret);
 
     if (depth >= DI_GRAM_DEPTH_MAX)
         return 0;
@@ -62,7 +85,8 @@ frame_push(di_gram_match_t *m, uint32_t parent, uint32_t ret)
         }
         f = m->n_frames++;
     }
-    m->frames[f] = (di_gram_frame_t) { parent, ret, depth, 0 };
+    m->frames[f] = (di_gram_frame_t) { parent, ret, depth, 0, *at };
+    *at = f;
     frame_ref(m, parent);
     return f;
 }
@@ -120,14 +144,10 @@ enter(di_gram_match_t *m, di_gram_ways_t *w, const di_gram_bcall_t *call,
         return;
     }
 
-    /* Two ways that stand alike may call alike. */
-    for (uint32_t i = 0; i < w->n; i++) {
-        f = w->v[i].stack;
-        if (f != 0 && m->frames[f].parent == stack
-            && m->frames[f].ret == call->to) {
-            (void) append(m, w, start, f);
-            return;
-        }
+    f = frame_find(m, stack, call->to);
+    if (f != 0) {
+        (void) append(m, w, start, f);
+        return;
     }
     f = frame_push(m, stack, call->to);
     if (f != 0 && !append(m, w, start, f)) {
@@ -249,8 +269,8 @@ di_gram_match_close(di_gram_match_t *m)
         return;
     for (unsigned i = 0; m->past != NULL && i <= m->undo_max; i++)
         free(m->past[i].v);
-    free(m->work[0].v);
-    free(m->work[1].v);
+    for (unsigned i = 0; i < 4; i++)
+        free(m->work[i].v);
     free(m->past);
     free(m->frames);
     di_gram_unref(m->gram);
@@ -296,6 +316,11 @@ di_gram_fork(const di_gram_match_t *m, di_gram_match_t **copy)
             f->frames[map[at]].refs--;      /* append() counted it too       */
     }
     free(map);
+    for (to = 1; to < f->n_frames; to++) {
+        link = frame_bucket(f, f->frames[to].parent, f->frames[to].ret);
+        f->frames[to].next = *link;
+        *link = to;
+    }
     f->past[0].complete = w->complete;
     if (f->past[0].n != w->n) {
         di_gram_match_close(f);
@@ -305,52 +330,94 @@ di_gram_fork(const di_gram_match_t *m, di_gram_match_t **copy)
     return DI_OK;
 }
 
-/* Bytes from `from` on; the result is in m->work[*at].  A DI_E... code. */
+/* Bytes from the present on, which `pair` is the room for; *end is where
+ * they lead.  A DI_E... code. */
 static int
-follow(di_gram_match_t *m, const di_gram_ways_t *from, const uint8_t *s,
-       size_t len, unsigned *at)
+follow(di_gram_match_t *m, const uint8_t *s, size_t len,
+       di_gram_ways_t pair[2], di_gram_ways_t **end)
 {
-    unsigned k = 0;
+    const di_gram_ways_t *from = di_gram_present(m);
+    unsigned              k = 0;
 
     m->no_memory = m->over_limit = false;
-    for (size_t i = 0; i < len; i++) {
-        bool ok = di_gram_ways_step(m, from, s[i], &m->work[k]);
+    if (len == 0 && !copy_ways(m, pair, from))
+        return DI_ENOMEM;
+    *end = pair;
+    for (size_t i = 0; i < len; i++, k = !k) {
+        bool ok = di_gram_ways_step(m, from, s[i], &pair[k]);
 
         if (m->no_memory || m->over_limit)
             return m->no_memory ? DI_ENOMEM : DI_ELIMIT;
         if (!ok)
             return DI_EINVAL;
-        from = &m->work[k];
-        *at = k;
-        k = !k;
+        from = *end = &pair[k];
     }
     return DI_OK;
+}
+
+/* The present becomes *to, which gets what room is to spare. */
+static void
+move_on(di_gram_match_t *m, di_gram_ways_t *to)
+{
+    di_gram_ways_t *next = &m->past[(m->now + 1) % (m->undo_max + 1)];
+    di_gram_ways_t  old = *next;        /* with undo_max 0 the present       */
+
+    *next = *to;
+    *to = old;
+    m->now = (m->now + 1) % (m->undo_max + 1);
+    if (m->n_undo < m->undo_max)
+        m->n_undo++;
+}
+
+static void
+clear_work(di_gram_match_t *m)
+{
+    for (unsigned i = 0; i < 4; i++)
+        di_gram_ways_clear(m, &m->work[i]);
 }
 
 int
 di_gram_accept(di_gram_match_t *m, const void *bytes, size_t len)
 {
-    di_gram_ways_t *next = &m->past[(m->now + 1) % (m->undo_max + 1)];
-    di_gram_ways_t  old;
-    unsigned        at = 0;
-    int             rc;
+    di_gram_ways_t *to;
+    int             rc = follow(m, bytes, len, m->work, &to);
 
-    if (len == 0) {             /* work[0] gets what is there                */
-        rc = copy_ways(m, &m->work[0], di_gram_present(m)) ? DI_OK
-                                                           : DI_ENOMEM;
-    } else {
-        rc = follow(m, di_gram_present(m), bytes, len, &at);
+    if (rc == DI_OK)
+        move_on(m, to);
+    clear_work(m);
+    return rc;
+}
+
+/* All of b's ways are a's too; false: no memory, or too many. */
+static bool
+merge(di_gram_match_t *m, di_gram_ways_t *a, const di_gram_ways_t *b)
+{
+    for (uint32_t i = 0; i < b->n; i++) {
+        if (!append(m, a, b->v[i].state, b->v[i].stack))
+            return false;
     }
-    if (rc == DI_OK) {
-        old = *next;            /* with undo_max 0 it is the present         */
-        *next = m->work[at];
-        m->work[at] = old;
-        m->now = (m->now + 1) % (m->undo_max + 1);
-        if (m->n_undo < m->undo_max)
-            m->n_undo++;
+    a->complete = a->complete || b->complete;
+    return true;
+}
+
+int
+di_gram_accept_either(di_gram_match_t *m, const void *a, size_t a_len,
+                      const void *b, size_t b_len)
+{
+    di_gram_ways_t *to = NULL, *other = NULL;
+    int             rc = follow(m, a, a_len, m->work, &to), rc_b;
+
+    if (rc == DI_OK || rc == DI_EINVAL) {
+        rc_b = follow(m, b, b_len, m->work + 2, &other);
+        if (rc_b == DI_OK && rc == DI_EINVAL)
+            to = other;
+        else if (rc_b == DI_OK && !merge(m, to, other))
+            rc_b = m->no_memory ? DI_ENOMEM : DI_ELIMIT;
+        rc = rc_b == DI_EINVAL ? rc : rc_b;
     }
-    di_gram_ways_clear(m, &m->work[0]);
-    di_gram_ways_clear(m, &m->work[1]);
+    if (rc == DI_OK)
+        move_on(m, to);
+    clear_work(m);
     return rc;
 }
 
@@ -400,6 +467,17 @@ only_byte(const di_gram_t *g, const di_gram_ways_t *w)
     return byte;
 }
 
+/* Bytes less a special token at the end that isn't whole. */
+static size_t
+whole_tokens(const uint8_t *bytes, size_t n)
+{
+    size_t at = 0;
+
+    while (at < n)
+        at += bytes[at] == DI_GRAM_SPECIAL_BYTE ? 4 : 1;
+    return at == n ? n : at - 4;
+}
+
 size_t
 di_gram_forced(di_gram_match_t *m, uint8_t *bytes, size_t cap)
 {
@@ -417,7 +495,6 @@ di_gram_forced(di_gram_match_t *m, uint8_t *bytes, size_t cap)
         w = &m->work[k];
         k = !k;
     }
-    di_gram_ways_clear(m, &m->work[0]);
-    di_gram_ways_clear(m, &m->work[1]);
-    return n;
+    clear_work(m);
+    return whole_tokens(bytes, n);
 }

@@ -30,14 +30,18 @@ struct di_gram_s {
     _Alignas(8) uint8_t     data[];
 };
 
-/* A stack is its newest frame.  Stacks share their lower frames. */
+/* A stack is its newest frame.  Stacks share their lower frames; no two live
+ * frames have the same parent and state. */
 typedef struct {
     uint32_t parent;        /* frame below; 0: none                          */
     uint32_t ret;           /* state to go on in                             */
     uint32_t depth;         /* frames below                                  */
     uint32_t refs;          /* ways and frames that hold it; on the free
                                list: the next free frame                     */
+    uint32_t next;          /* live frame of the same bucket; 0: last        */
 } di_gram_frame_t;
+
+#define DI_GRAM_FRAME_BUCKETS  64u
 
 /* One way to read the text so far. */
 typedef struct {
@@ -56,6 +60,7 @@ struct di_gram_match_s {
     di_gram_frame_t *frames;        /* [n_frames]; frame 0 is not used       */
     uint32_t         n_frames, frames_cap;
     uint32_t         free_frame;    /* 0: none                               */
+    uint32_t         buckets[DI_GRAM_FRAME_BUCKETS];    /* of live frames    */
     bool             no_memory;     /* since the last look                   */
     bool             over_limit;    /* ways were left out, likewise          */
 
@@ -64,7 +69,8 @@ struct di_gram_match_s {
     unsigned         undo_max;
     unsigned         now;
     unsigned         n_undo;        /* calls that can be taken back          */
-    di_gram_ways_t   work[2];       /* of accept() and forced()              */
+    di_gram_ways_t   work[4];       /* of accept() and forced(); two for each
+                                       reading of a token                    */
 };
 
 static inline bool
@@ -96,6 +102,10 @@ di_gram_step(const di_gram_t *g, uint32_t state, uint8_t byte)
     }
     return DI_GRAM_DEAD;
 }
+
+/* A token that may be read as either text. */
+int di_gram_accept_either(di_gram_match_t *m, const void *a, size_t a_len,
+                          const void *b, size_t b_len);
 
 static inline di_gram_ways_t *
 di_gram_present(di_gram_match_t *m)

@@ -125,6 +125,31 @@ repeat(di_gram_ctx_t *c, di_gram_nfa_t *nfa, uint32_t from,
     return end;
 }
 
+/* A copy of an automaton; returns where its texts end. */
+static uint32_t
+automaton(di_gram_ctx_t *c, di_gram_nfa_t *nfa, uint32_t from,
+          const di_gram_dfa_t *d)
+{
+    uint32_t first = nfa->n_states, to;
+
+    for (uint32_t i = 0; i < d->n; i++)
+        (void) di_gram_nfa_state(c, nfa);
+    to = di_gram_nfa_state(c, nfa);
+    if (d->n > 0)
+        di_gram_nfa_eps(c, nfa, from, first);
+    for (uint32_t i = 0; i < d->n; i++) {
+        const di_gram_state_t *s = &d->s[i];
+
+        for (uint32_t k = 0; k < s->n_arcs; k++)
+            di_gram_nfa_set(c, nfa, first + i,
+                            di_gram_set(c, s->arcs[k].lo, s->arcs[k].hi),
+                            first + s->arcs[k].to);
+        if (s->final)
+            di_gram_nfa_eps(c, nfa, first + i, to);
+    }
+    return to;
+}
+
 uint32_t
 di_gram_nfa_node(di_gram_ctx_t *c, di_gram_nfa_t *nfa, uint32_t from,
                  const di_gram_node_t *node)
@@ -141,6 +166,8 @@ di_gram_nfa_node(di_gram_ctx_t *c, di_gram_nfa_t *nfa, uint32_t from,
         return from;
     case DI_GRAM_N_REP:
         return repeat(c, nfa, from, node);
+    case DI_GRAM_N_DFA:
+        return automaton(c, nfa, from, node->dfa);
     case DI_GRAM_N_ALT:
         to = di_gram_nfa_state(c, nfa);
         for (kid = node->first; kid != NULL; kid = kid->next) {

@@ -21,6 +21,7 @@
  * stretch of ids.
  */
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -352,6 +353,7 @@ typedef struct {
     uint64_t         except;    /* kinds of first bytes for which `base`
                                    doesn't hold                              */
     uint32_t         n_found;
+    bool             spilt;     /* some are in the index's scratch `spilt`   */
     bool             no_memory;
 } walk_t;
 
@@ -381,7 +383,8 @@ fill_row(walk_t *w, struct di_gram_row_s *r, uint32_t state)
         else
             others |= UINT64_C(1) << kinds[b];
     }
-    r->loops &= ~others & ~r->calls;
+    r->loops &= ~others & ~r->calls
+                & ~(UINT64_C(1) << DI_GRAM_SPECIAL_KIND);
     r->run = plain_leaves(g, state, w->returns)
              ? 0 : plain_run(w->g, state, w->returns, w->x->plain_chars,
                              &end);
@@ -395,6 +398,13 @@ row(walk_t *w, uint32_t state)
     if (r->state != state)
         fill_row(w, r, state);
     return r;
+}
+
+static void
+set_bits(uint64_t *mask, const int32_t *tokens, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        mask[tokens[i] / 64] |= UINT64_C(1) << tokens[i] % 64;
 }
 
 /* Note where the rule can be left with bytes of tokens still to come. */
@@ -417,6 +427,25 @@ leave(walk_t *w, uint32_t state, uint32_t node)
     x->left[x->n_left++] = (left_t) { state, node };
 }
 
+/* Take the tokens of these places in ids.  From a set of nodes, some of which
+ * are below others, a token can be found once for each. */
+static void
+take(walk_t *w, uint32_t from, uint32_t to)
+{
+    di_gram_index_t *x = w->x;
+
+    if (to - from > x->found_max - w->n_found) {
+        if (!w->spilt)
+            memset(x->spilt, 0, x->words * sizeof(*x->spilt));
+        w->spilt = true;
+        set_bits(x->spilt, x->found, w->n_found);
+        w->n_found = 0;
+    }
+    memcpy(x->found + w->n_found, x->ids + from,
+           (to - from) * sizeof(*x->found));
+    w->n_found += to - from;
+}
+
 /* All below a node is taken, and nothing there leaves the rule: its bytes
  * stay in the state, or are plain characters that the state has room for. */
 static inline bool
@@ -434,15 +463,18 @@ in_base(const walk_t *w, const di_gram_tnode_t *t)
     return t->plain && (t->chars <= w->run || w->stops);
 }
 
-/* Follow the trie below a node from a state. */
+/* Follow the trie below a node from a state.  Where the state is the hub, all
+ * bytes so far are in the base's, and as long as that is so and stays so, the
+ * base has what is found. */
 static void
 walk(walk_t *w, uint32_t node, uint32_t state)
 {
     const di_gram_tnode_t *trie = w->x->trie, *t;
-    const int32_t         *ids = w->x->ids;
+    const uint8_t         *kinds = w->x->kinds;
     struct di_gram_row_s  *r;
     uint32_t               states[DI_GRAM_TOKEN_MAX + 1], to, last;
     uint32_t               end = trie[node].skip;
+    unsigned               left = UINT_MAX;     /* the base, at this depth   */
 
     states[trie[node].depth] = state;
     for (uint32_t i = node + 1; i < end; ) {
@@ -456,12 +488,15 @@ walk(walk_t *w, uint32_t node, uint32_t state)
             i = t->skip;
             continue;
         }
+        if (t->depth <= left)
+            left = state == w->hub && to == state
+                   && (w->loops >> kinds[t->byte] & 1) != 0
+                   ? UINT_MAX : t->depth;
         last = i + 1;
         if (t->skip > last) {
             r = row(w, to);
-            if (to == w->hub && (t->kinds & ~w->loops) == 0
-                && states[t->depth - 1] == to) {
-                i = t->skip;        /* all the way in the hub: in the base   */
+            if (left == UINT_MAX && (t->kinds & ~w->loops) == 0) {
+                i = t->skip;
                 continue;
             }
             if (takes_all(t, r))
@@ -469,8 +504,7 @@ walk(walk_t *w, uint32_t node, uint32_t state)
             else if (r->leaves && (r->calls & t->heads) != 0)
                 leave(w, to, i);
         }
-        for (uint32_t k = t->rank; k < trie[last].rank; k++)
-            w->x->found[w->n_found++] = ids[k];
+        take(w, t->rank, trie[last].rank);
         states[t->depth] = to;
         i = last;
     }
@@ -553,7 +587,7 @@ make_tokens(walk_t *w, di_gram_part_t *part)
     uint64_t        *dense;
     int32_t         *tokens;
 
-    if (w->base == NULL && w->n_found <= x->words) {
+    if (w->base == NULL && !w->spilt && w->n_found <= x->words) {
         tokens = di_gram_index_alloc(x, w->n_found, sizeof(*tokens));
         if (tokens == NULL)
             return false;
@@ -577,8 +611,9 @@ make_tokens(walk_t *w, di_gram_part_t *part)
              k < x->trie[x->trie[i].skip].rank; k++)
             dense[x->ids[k] / 64] &= ~(UINT64_C(1) << x->ids[k] % 64);
     }
-    for (uint32_t i = 0; i < w->n_found; i++)
-        dense[x->found[i] / 64] |= UINT64_C(1) << x->found[i] % 64;
+    set_bits(dense, x->found, w->n_found);
+    for (uint32_t i = 0; w->spilt && i < x->words; i++)
+        dense[i] |= x->spilt[i];
     part->dense = dense;
     return true;
 }
@@ -702,7 +737,6 @@ walk_root(walk_t *w, uint32_t state)
 
     for (int pass = w->except == 0; pass < 2; pass++) {
         root = pass == 0 ? 0 : rest;
-        w->hub = pass == 0 ? DI_GRAM_DEAD : hub;
         w->loops = pass == 0 ? 0 : loops;
         for (uint32_t i = root + 1; i < trie[root].skip; i = trie[i].skip) {
             kind = UINT64_C(1) << w->x->kinds[trie[i].byte];
@@ -711,8 +745,8 @@ walk_root(walk_t *w, uint32_t state)
                 || to == DI_GRAM_DEAD || in_base(w, &trie[i])
                 || ((kind | trie[i].kinds) & ~w->loops) == 0)
                 continue;
-            for (uint32_t k = trie[i].rank; k < trie[i + 1].rank; k++)
-                w->x->found[w->n_found++] = w->x->ids[k];
+            w->hub = (w->loops & kind) != 0 ? hub : DI_GRAM_DEAD;
+            take(w, trie[i].rank, trie[i + 1].rank);
             if ((row(w, to)->calls & trie[i].heads) != 0)
                 leave(w, to, i);
             walk(w, i, to);

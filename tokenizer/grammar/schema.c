@@ -461,19 +461,14 @@ read_draft(di_gram_schema_t *x, const json_t *schema)
     di_gram_refuse(x, schema, "$schema", "is not a known draft");
 }
 
-void
+uint32_t
 di_gram_schema(di_gram_ctx_t *c, json_t *schema)
 {
     di_gram_schema_t x = { .c = c };
     di_gram_lit_t    lit = { .v = schema };
+    uint32_t         root;
 
-    /* c->json owns the document and what di_gram_any_of() makes. */
-    x.made = json_array();
-    c->json = NULL;
-    c->json = json_pack("[o,o]", schema, x.made);
-    if (c->json == NULL)
-        di_gram_fail(c, DI_ENOMEM, "schema", "", "no memory");
-
+    x.made = di_gram_keep(c, json_array());
     x.where = di_gram_alloc(c, DI_GRAM_BUCKETS, sizeof(*x.where));
     x.memo = di_gram_alloc(c, DI_GRAM_BUCKETS, sizeof(*x.memo));
     x.texts = di_gram_alloc(c, DI_GRAM_BUCKETS, sizeof(*x.texts));
@@ -485,7 +480,8 @@ di_gram_schema(di_gram_ctx_t *c, json_t *schema)
                      "must be an object, true or false");
     read_draft(&x, schema);
     walk(&x, schema, "", NULL, 0);
-    c->root = di_gram_conj_rule(&x, di_gram_conj_add(c,
+    root = di_gram_conj_rule(&x, di_gram_conj_add(c,
                   (di_gram_conj_t) { NULL, 0 }, lit));
     di_gram_build_all(&x);
+    return root;
 }

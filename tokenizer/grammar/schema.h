@@ -134,8 +134,8 @@ typedef struct di_gram_memo_s {
 
 typedef struct {
     di_gram_ctx_t   *c;
-    json_t          *made;      /* array of schemas made here; owned by
-                                   c->json                                   */
+    json_t          *made;      /* array of schemas made here; the
+                                   context's                                 */
     di_gram_where_t **where;    /* [DI_GRAM_BUCKETS] schemas by address      */
     di_gram_where_t *ids;       /* schemas with $id, newest first            */
     di_gram_where_t *anchors;   /* with $anchor or $dynamicAnchor            */
