@@ -10,7 +10,8 @@
  *                  └────────────┘ back to the prefix cache, tokens replayed
  *
  * A step takes decode rows first, then prefill chunks up to the token budget,
- * so that a long prompt never holds running streams by more than a chunk.
+ * so that a long prompt never holds running streams by more than a chunk, and
+ * a chunk is cut so that the step takes about as long as it should.
  * What a request answers depends on nothing but itself: not on what else
  * runs, where its prompt was cut, what the prefix cache had, or whether it
  * was preempted.  (Bounded replay of a model of windows is the exception, and
@@ -66,7 +67,9 @@ typedef struct {
     uint32_t        max_rows;        /* token budget of one step, at least
                                       * max_seqs                            */
     uint32_t        chunk;           /* prefill rows of one step while
-                                      * streams are decoding                */
+                                      * streams are decoding, at most       */
+    uint32_t        step_us;         /* how long such a step should take;
+                                      * 0: as long as it takes              */
     uint32_t        queue_max;       /* requests that may wait for a free
                                       * sequence, then QUEUE_FULL           */
     bool            prefix_cache;

@@ -37,7 +37,8 @@ typedef struct {
     uint32_t         role;       /* DI_ROLE_...                             */
     uint32_t         max_seqs;   /* running sequences                       */
     uint32_t         max_rows;   /* token budget of one step                */
-    uint32_t         chunk;      /* prefill rows while streams decode       */
+    uint32_t         chunk;      /* prefill rows while streams decode, most */
+    uint32_t         step_ms;    /* such a step's time, 0 = no target       */
     uint32_t         queue_max;  /* waiting requests, then QUEUE_FULL       */
     bool             prefix_cache;
     bool             drafts;     /* let the model's draft module offer some */

@@ -128,6 +128,13 @@ typedef struct {
     uint64_t used;               /* kept_turn of its last use               */
 } state_t;
 
+/* What steps have cost of late (sched_pace.c). */
+typedef struct {
+    double decode_us;            /* one that only decodes                   */
+    double prefill_us;           /* moving sums over about 8 steps: what    */
+    double prefill_rows;         /* prompt rows added to them; those rows   */
+} di_pace_t;
+
 struct di_sched_s {
     di_sched_model_t model;
     di_sched_conf_t  conf;
@@ -144,6 +151,7 @@ struct di_sched_s {
     uint32_t         n_queued;   /* in the owners' queues                   */
     uint32_t         next_owner; /* whose turn it is to be admitted         */
     bool             draining;
+    bool             full;       /* no sequence or block for the next one   */
     seq_list_t       running;
     seq_list_t       resume;     /* goes before the owners' queues          */
     owner_t          owners[DI_SCHED_OWNERS_MAX];
@@ -178,6 +186,7 @@ struct di_sched_s {
     double           recent_us;
     double           recent_prefill;
     double           recent_decode;
+    di_pace_t        pace;
 };
 
 void di_seq_append(seq_list_t *list, seq_t *seq);
@@ -220,6 +229,16 @@ int di_draft_make(di_sched_t *sched);    /* for all that decode next        */
 
 /* Drafts of a sequence to verify in the next step. */
 uint32_t di_draft_verify(const di_sched_t *sched, const seq_t *seq);
+
+/* sched_pace.c: a step that decoded or not, and had so many prompt rows, took
+ * so long. */
+void di_pace_note(di_pace_t *pace, bool decodes, uint32_t prefill_rows,
+                  double us);
+
+/* Prompt rows for a step of about target_us in which so many streams decode,
+ * at most rows_max; waited_us: a request has waited so long for rows. */
+uint32_t di_pace_rows(const di_pace_t *pace, uint32_t streams,
+                      double target_us, double waited_us, uint32_t rows_max);
 
 uint64_t di_sched_now_us(void);
 

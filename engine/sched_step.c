@@ -504,7 +504,8 @@ plan_admissions(di_sched_t *s, uint32_t budget)
         if (seq == NULL)
             return;
         queued = seq->list != &s->resume;
-        if (!admit(s, seq))
+        s->full = !admit(s, seq);
+        if (s->full)
             return;
         if (queued)
             s->next_owner = (seq->req->owner + 1) % DI_SCHED_OWNERS_MAX;
@@ -778,6 +779,41 @@ deliver(di_sched_t *s, const part_t *part, const job_t *jobs)
 
 /* --------------------------------------------------------------------- step */
 
+/* How long the oldest queued request has waited for rows; 0 if it waits for
+ * something else. */
+static uint64_t
+waited_us(const di_sched_t *s)
+{
+    uint64_t     now = di_sched_now_us(), oldest = now;
+    const seq_t *seq;
+    uint32_t     i;
+
+    if (s->n_queued == 0 || s->full || s->running.n == s->conf.max_seqs)
+        return 0;
+    for (i = 0; i < DI_SCHED_OWNERS_MAX; i++) {
+        seq = s->owners[i].queue.head;
+        if (seq != NULL && seq->req->submitted_us < oldest)
+            oldest = seq->req->submitted_us;
+    }
+    return now - oldest;
+}
+
+
+/* Prompt rows for the step that decodes what is planned already. */
+static uint32_t
+prefill_budget(const di_sched_t *s)
+{
+    uint32_t budget = s->conf.max_rows - s->n_rows;
+
+    if (s->n_parts > 0 && budget > s->conf.chunk)
+        budget = s->conf.chunk;
+    if (s->n_parts > 0 && s->conf.step_us > 0)
+        budget = di_pace_rows(&s->pace, s->n_parts, s->conf.step_us,
+                              (double) waited_us(s), budget);
+    return budget;
+}
+
+
 static int
 run_model(di_sched_t *s)
 {
@@ -797,10 +833,11 @@ static void
 count(di_sched_t *s, uint64_t started_us, uint64_t decoded)
 {
     const double keep = 31.0 / 32;
+    const double us = (double) (di_sched_now_us() - started_us);
 
+    di_pace_note(&s->pace, s->n_rows > s->prefill_rows, s->prefill_rows, us);
     s->prefill_tokens += s->prefill_rows;
-    s->recent_us = s->recent_us * keep
-                   + (double) (di_sched_now_us() - started_us);
+    s->recent_us = s->recent_us * keep + us;
     s->recent_prefill = s->recent_prefill * keep + (double) s->prefill_rows;
     s->recent_decode = s->recent_decode * keep + (double) decoded;
 }
@@ -810,7 +847,7 @@ int
 di_sched_step(di_sched_t *s)
 {
     uint64_t started_us, decoded = s->decode_tokens;
-    uint32_t budget, i, job = 0;
+    uint32_t i, job = 0;
     int      rc;
 
     if (s->n_reqs == 0)
@@ -819,11 +856,7 @@ di_sched_step(di_sched_t *s)
     s->turn++;
     s->n_parts = s->n_jobs = s->n_rows = s->n_logits = s->prefill_rows = 0;
     plan_decode(s);
-    budget = s->conf.max_rows - s->n_rows;
-    if (s->n_parts > 0 && budget > s->conf.chunk)
-        budget = s->conf.chunk;
-    budget = plan_prefill(s, budget);
-    plan_admissions(s, budget);
+    plan_admissions(s, plan_prefill(s, prefill_budget(s)));
     if (s->n_parts == 0)
         return DI_EAGAIN;
 

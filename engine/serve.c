@@ -265,6 +265,7 @@ open_sched(serve_t *s, di_err_t *err)
     di_vocab_t            *vocab = NULL;
     di_sched_conf_t        conf = {
         .max_seqs = c->max_seqs, .max_rows = c->max_rows, .chunk = c->chunk,
+        .step_us = c->step_ms * 1000,
         .queue_max = c->queue_max, .prefix_cache = c->prefix_cache,
         .replay = c->replay, .replay_keep = c->replay_keep,
         .drafts = c->drafts,

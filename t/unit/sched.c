@@ -48,6 +48,7 @@ typedef struct {                        /* the fake model                   */
     int      fault;                     /* 1: the next step, 2: its wait    */
     int      nan;                       /* the next step's logits are NaN   */
     uint32_t rows, rows_max, n_logits, seqs;
+    uint32_t row_us;                    /* a row takes so long              */
 } fake_t;
 
 typedef struct {                        /* one choice: expected and seen    */
@@ -143,6 +144,19 @@ use_state(fake_t *f, const di_model_seq_t *q, uint64_t all)
 }
 
 
+static void
+spin(uint32_t us)
+{
+    struct timespec from, now;
+
+    CHECK_EQ_INT(clock_gettime(CLOCK_MONOTONIC, &from), 0);
+    do
+        CHECK_EQ_INT(clock_gettime(CLOCK_MONOTONIC, &now), 0);
+    while ((now.tv_sec - from.tv_sec) * 1000000
+           + (now.tv_nsec - from.tv_nsec) / 1000 < us);
+}
+
+
 static int
 fake_step(void *ctx, const di_model_seq_t *seqs, size_t n_seqs)
 {
@@ -184,6 +198,7 @@ fake_step(void *ctx, const di_model_seq_t *seqs, size_t n_seqs)
             f->logits[r] = (float) (0.0 / 0.0 * (r + 1));
     }
     CHECK(f->rows <= f->rows_max);
+    spin(f->rows * f->row_us);
     f->n_logits = row;
     return DI_OK;
 }
@@ -470,8 +485,9 @@ room(void *arg, uint32_t owner)
 /* -------------------------------------------------------------------- world */
 
 static void
-open_world(uint32_t kv_blocks, uint32_t max_seqs, uint32_t max_rows,
-           uint32_t chunk, uint32_t queue_max, bool cache, int limited)
+open_paced(uint32_t kv_blocks, uint32_t max_seqs, uint32_t max_rows,
+           uint32_t chunk, uint32_t queue_max, bool cache, int limited,
+           uint32_t step_us)
 {
     di_sched_model_t m = {
         .ctx = &w.fake, .vocab = VOCAB, .max_model_len = LEN,
@@ -487,7 +503,7 @@ open_world(uint32_t kv_blocks, uint32_t max_seqs, uint32_t max_rows,
         .max_seqs = max_seqs, .max_rows = max_rows, .chunk = chunk,
         .queue_max = queue_max, .prefix_cache = cache, .end_ids = end_ids,
         .n_end_ids = 1, .sink = sink, .room = limited ? room : NULL,
-        .drafts = true, .arg = &w,
+        .drafts = true, .step_us = step_us, .arg = &w,
     };
 
     memset(&w, 0, sizeof(w));
@@ -498,6 +514,15 @@ open_world(uint32_t kv_blocks, uint32_t max_seqs, uint32_t max_rows,
     w.fake.rows_max = max_rows;
     CHECK_EQ_INT(di_sampler_open(VOCAB, &w.sampler, NULL), DI_OK);
     CHECK_EQ_INT(di_sched_open_on(&m, &conf, &w.sched, NULL), DI_OK);
+}
+
+
+static void
+open_world(uint32_t kv_blocks, uint32_t max_seqs, uint32_t max_rows,
+           uint32_t chunk, uint32_t queue_max, bool cache, int limited)
+{
+    open_paced(kv_blocks, max_seqs, max_rows, chunk, queue_max, cache,
+               limited, 0);
 }
 
 
@@ -950,6 +975,41 @@ test_chunks(void)
 }
 
 
+/* Of a prompt, a step takes what the time that it should take allows for:
+ * 16 rows, by what the rows before have cost; those of a step without streams
+ * are not counted. */
+static void
+test_step_time(void)
+{
+    req_t *a, *b;
+    int    i;
+
+    open_paced(40, 2, 64, 40, 4, true, 0, 8000);
+    w.fake.row_us = 500;
+    a = new_request(4);
+    a->r.params.flags = DI_GEN_IGNORE_EOS;
+    a->r.params.max_tokens = 30;
+    submit(a);
+    CHECK_EQ_INT(step(), DI_OK);
+    b = new_request(100);
+    b->prompt[0] = 9;
+    submit(b);
+    for (i = 0; i < 6; i++) {
+        CHECK_EQ_INT(step(), DI_OK);
+        CHECK_EQ_INT(w.fake.rows, 17);
+    }
+    a->cancelled = 1;
+    di_sched_cancel(w.sched, 0, a->id, UINT32_MAX);
+    b = new_request(100);
+    b->prompt[0] = 10;
+    submit(b);
+    CHECK_EQ_INT(step(), DI_OK);
+    CHECK_EQ_INT(w.fake.rows, 64);
+    run_out();
+    close_world();
+}
+
+
 /* One owner's crowd does not hold up another owner. */
 static void
 test_fair(void)
@@ -1112,6 +1172,7 @@ main(int argc, char **argv)
     test_queue();
     test_cancel_prefill();
     test_chunks();
+    test_step_time();
     test_fair();
     test_faults();
     test_many_short();
