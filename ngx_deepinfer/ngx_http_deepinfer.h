@@ -17,8 +17,10 @@
  *
  * While a request is in flight its own timer is armed, and that timer is not
  * cancelable: nginx lets a graceful worker go when no such timer is left.
- * Engines know a request by (slot, generation), never by its address, so an
- * event that comes late finds nothing and is dropped.
+ * Its prompts, mostly one, are submissions (sub_t), which run side by side and
+ * maybe in several engines.  Engines know a submission by (slot, generation),
+ * never by its address, so an event that comes late finds nothing and is
+ * dropped.
  */
 
 
@@ -64,6 +66,7 @@ typedef struct ngx_http_deepinfer_main_conf_s  ngx_http_deepinfer_main_conf_t;
 typedef struct ngx_http_deepinfer_pool_s       ngx_http_deepinfer_pool_t;
 typedef struct ngx_http_deepinfer_engine_s     ngx_http_deepinfer_engine_t;
 typedef struct ngx_http_deepinfer_ctx_s        ngx_http_deepinfer_ctx_t;
+typedef struct ngx_http_deepinfer_sub_s        ngx_http_deepinfer_sub_t;
 typedef struct ngx_http_deepinfer_prepare_s    ngx_http_deepinfer_prepare_t;
 
 
@@ -87,12 +90,12 @@ typedef struct {
     /* the writer of the answer, ctx->out, adds to ctx->pending */
     int                          (*open)(ngx_http_deepinfer_ctx_t *ctx,
                                        const char *id);
-    int                          (*logprob)(ngx_http_deepinfer_ctx_t *ctx,
+    int                          (*logprob)(ngx_http_deepinfer_sub_t *sub,
                                        const di_event_t *ev,
                                        const di_top_logprob_t *top);
-    int                          (*tokens)(ngx_http_deepinfer_ctx_t *ctx,
+    int                          (*tokens)(ngx_http_deepinfer_sub_t *sub,
                                        const di_event_t *ev, bool *stopped);
-    int                          (*finish)(ngx_http_deepinfer_ctx_t *ctx,
+    int                          (*finish)(ngx_http_deepinfer_sub_t *sub,
                                        uint32_t choice, ngx_uint_t length,
                                        bool *done);
     int                          (*end)(ngx_http_deepinfer_ctx_t *ctx);
@@ -101,9 +104,9 @@ typedef struct {
     void                         (*close)(void *out);
 
     /* NULL where an API has nothing of the kind */
-    int                          (*start)(ngx_http_deepinfer_ctx_t *ctx);
+    int                          (*start)(ngx_http_deepinfer_sub_t *sub);
     int                          (*prompt_logprob)(
-                                       ngx_http_deepinfer_ctx_t *ctx,
+                                       ngx_http_deepinfer_sub_t *sub,
                                        const di_event_t *ev,
                                        const di_top_logprob_t *top);
     uint64_t                     (*sequence)(const void *out);
@@ -211,10 +214,10 @@ struct ngx_http_deepinfer_fetch_s {
 };
 
 
-/* One entry of the table that turns an engine's request id into a request. */
+/* One entry of the table that turns an engine's id into a submission. */
 
 typedef struct {
-    ngx_http_deepinfer_ctx_t      *ctx;         /* NULL: the slot is free */
+    ngx_http_deepinfer_sub_t      *sub;         /* NULL: the slot is free */
     uint32_t                       generation;  /* raised at each use */
     uint32_t                       next;        /* next free slot */
 } ngx_http_deepinfer_slot_t;
@@ -257,7 +260,7 @@ struct ngx_http_deepinfer_engine_s {
     uint64_t                       now;         /* when events were taken */
     uint64_t                       seen;        /* its last sign of life */
 
-    ngx_queue_t                    requests;    /* submitted, by ctx->queue */
+    ngx_queue_t                    subs;        /* submitted, by sub->queue */
     ngx_queue_t                    dirty;       /* to be written */
     ngx_uint_t                     unstarted;   /* of them, not yet admitted */
 
@@ -306,7 +309,7 @@ struct ngx_http_deepinfer_pool_s {
 
     /* the worker's own */
     ngx_array_t                    toks;        /* of di_tok_t *, idle */
-    ngx_queue_t                    waiting;     /* prepared, by ctx->queue */
+    ngx_queue_t                    waiting;     /* for a ring, sub->queue */
     ngx_uint_t                     turn;        /* breaks ties of engines */
 };
 
@@ -402,24 +405,44 @@ struct ngx_http_deepinfer_prepare_s {
 };
 
 
+/* A prompt with all its choices: what an engine gets. */
+
+struct ngx_http_deepinfer_sub_s {
+    ngx_http_deepinfer_ctx_t      *ctx;
+    ngx_http_deepinfer_engine_t   *engine;      /* where it runs, or NULL */
+    ngx_queue_t                    queue;       /* in waiting or subs */
+    uint64_t                       id;          /* slot and generation */
+    di_gen_request_t               gen;
+    uint32_t                       part;        /* number of the prompt */
+    uint32_t                       cached_tokens;
+    uint64_t                       finished[DI_GEN_N_MAX / 64];
+
+    unsigned                       queued:1;    /* `queue` is in a list */
+    unsigned                       held:1;      /* until another one ends */
+    unsigned                       started:1;   /* admitted by the engine */
+    unsigned                       begun:1;     /* the writer knows of it */
+    unsigned                       paused:1;    /* the engine was told so */
+    unsigned                       over:1;      /* the engine has ended it */
+};
+
+
 struct ngx_http_deepinfer_ctx_s {
     ngx_http_request_t            *request;
     ngx_http_deepinfer_loc_conf_t *conf;
     ngx_http_deepinfer_pool_t     *pool;        /* NULL: not known yet */
-    ngx_http_deepinfer_engine_t   *engine;      /* where it runs, or NULL */
     ngx_http_deepinfer_engine_t   *last_engine; /* where it ran, for logs */
+    ngx_http_deepinfer_engine_t   *avoid;       /* where it failed, or NULL */
 
-    ngx_queue_t                    queue;       /* in waiting or requests */
-    ngx_queue_t                    dirty;       /* in engine->dirty */
+    ngx_queue_t                    dirty;       /* in an engine's dirty */
     ngx_event_t                    timer;       /* ping; never cancelable */
-    uint64_t                       id;          /* slot and generation */
 
     ngx_http_deepinfer_prepare_t   prepare;
     ngx_http_deepinfer_fetch_t     fetch;       /* of the earlier response */
-    di_gen_request_t               gen;
-    ngx_uint_t                     part;        /* prompt that is running */
+    di_gen_request_t               gen;         /* all but the prompt */
+    ngx_http_deepinfer_sub_t      *subs;        /* [n_subs] */
+    ngx_uint_t                     n_subs;
+    ngx_uint_t                     n_open;      /* of them, not over */
     void                          *out;         /* owned, the API's own */
-    uint64_t                       finished[DI_GEN_N_MAX / 64];
 
     di_sbuf_t                      pending;     /* to be sent */
     di_sbuf_t                      sending;     /* nginx has it */
@@ -431,24 +454,19 @@ struct ngx_http_deepinfer_ctx_s {
     uint64_t                       start;       /* microseconds, monotonic */
     uint64_t                       first;       /* of the first token, or 0 */
     uint64_t                       last;        /* of the latest token */
-    uint32_t                       cached_tokens;
-    ngx_uint_t                     tries;       /* submissions so far */
+    uint64_t                       cached_tokens;
+    ngx_uint_t                     tries;       /* to get it run, so far */
     ngx_uint_t                     status;      /* of the answer: metrics */
     ngx_uint_t                     retry_after; /* seconds; 0: no header */
     ngx_http_deepinfer_finish_e    finish;
 
     unsigned                       stream:1;
-    unsigned                       queued:1;    /* `queue` is in a list */
     unsigned                       is_dirty:1;  /* `dirty` is in a list */
-    unsigned                       started:1;   /* admitted by the engine */
-    unsigned                       begun:1;     /* the writer knows of it */
     unsigned                       content:1;   /* events made output */
-    unsigned                       over:1;      /* the engine has ended it */
     unsigned                       done:1;      /* the last output is made */
     unsigned                       moved:1;     /* try another engine */
-    unsigned                       next:1;      /* go on with the next part */
+    unsigned                       next:1;      /* a submission has ended */
     unsigned                       blocked:1;   /* the client is slow */
-    unsigned                       paused:1;    /* the engine was told so */
     unsigned                       finalized:1; /* we ended the request */
     unsigned                       closed:1;    /* cleanup has run */
 };
@@ -497,12 +515,11 @@ void ngx_http_deepinfer_engine_poll(ngx_http_deepinfer_engine_t *engine);
 /* ngx_http_deepinfer_channel.c */
 
 ngx_int_t ngx_http_deepinfer_engine_submit(ngx_http_deepinfer_engine_t *engine,
-    ngx_http_deepinfer_ctx_t *ctx, di_err_t *err);
+    ngx_http_deepinfer_sub_t *sub, di_err_t *err);
 void ngx_http_deepinfer_engine_control(ngx_http_deepinfer_engine_t *engine,
     uint64_t id, ngx_http_deepinfer_op_e op, uint32_t choice);
-void ngx_http_deepinfer_engine_release(ngx_http_deepinfer_ctx_t *ctx);
+void ngx_http_deepinfer_engine_release(ngx_http_deepinfer_sub_t *sub);
 int ngx_http_deepinfer_engine_take(ngx_http_deepinfer_engine_t *engine);
-void ngx_http_deepinfer_engine_mark(ngx_http_deepinfer_ctx_t *ctx);
 void ngx_http_deepinfer_engine_write(ngx_http_deepinfer_engine_t *engine);
 void ngx_http_deepinfer_engine_flush_handler(ngx_event_t *ev);
 void ngx_http_deepinfer_engine_retry_handler(ngx_event_t *ev);
@@ -514,7 +531,7 @@ ngx_msec_t ngx_http_deepinfer_engine_silence(
 
 /* ngx_http_deepinfer_dispatch.c */
 
-void ngx_http_deepinfer_dispatch(ngx_http_deepinfer_ctx_t *ctx);
+void ngx_http_deepinfer_dispatch(ngx_http_deepinfer_sub_t *sub);
 void ngx_http_deepinfer_dispatch_waiting(ngx_http_deepinfer_pool_t *pool);
 void ngx_http_deepinfer_exiting(ngx_http_deepinfer_main_conf_t *mcf);
 
@@ -538,7 +555,8 @@ int ngx_http_deepinfer_prepare_ids(ngx_http_deepinfer_prepare_t *p,
     const int32_t *ids, size_t n);
 int ngx_http_deepinfer_prepare_no_memory(ngx_http_deepinfer_prepare_t *p);
 ngx_int_t ngx_http_deepinfer_prepare_gen(ngx_http_deepinfer_ctx_t *ctx);
-void ngx_http_deepinfer_prepare_part(ngx_http_deepinfer_ctx_t *ctx);
+void ngx_http_deepinfer_prepare_sub(ngx_http_deepinfer_ctx_t *ctx,
+    ngx_uint_t n);
 
 /* ngx_http_deepinfer_conv.c */
 
@@ -560,14 +578,18 @@ extern const ngx_http_deepinfer_gen_t  ngx_http_deepinfer_count_tokens;
 
 ngx_http_deepinfer_ctx_t *ngx_http_deepinfer_get_ctx(ngx_http_request_t *r);
 ngx_int_t ngx_http_deepinfer_gen_handler(ngx_http_request_t *r);
-void ngx_http_deepinfer_engine_gone(ngx_http_deepinfer_ctx_t *ctx);
+void ngx_http_deepinfer_start(ngx_http_deepinfer_ctx_t *ctx);
+void ngx_http_deepinfer_release(ngx_http_deepinfer_ctx_t *ctx);
+ngx_uint_t ngx_http_deepinfer_others(ngx_http_deepinfer_sub_t *sub);
+void ngx_http_deepinfer_engine_gone(ngx_http_deepinfer_sub_t *sub);
 void ngx_http_deepinfer_run(ngx_http_deepinfer_ctx_t *ctx);
 
 /* ngx_http_deepinfer_event.c */
 
-void ngx_http_deepinfer_event(ngx_http_deepinfer_ctx_t *ctx,
+void ngx_http_deepinfer_event(ngx_http_deepinfer_sub_t *sub,
     const di_event_t *ev, const di_top_logprob_t *top);
-void ngx_http_deepinfer_move(ngx_http_deepinfer_ctx_t *ctx);
+void ngx_http_deepinfer_move(ngx_http_deepinfer_ctx_t *ctx,
+    ngx_http_deepinfer_engine_t *from);
 void ngx_http_deepinfer_fail(ngx_http_deepinfer_ctx_t *ctx, ngx_int_t status,
     const char *code, const char *text);
 void ngx_http_deepinfer_fail_memory(ngx_http_deepinfer_ctx_t *ctx);

@@ -28,18 +28,20 @@ static ngx_http_deepinfer_slot_t *ngx_http_deepinfer_slot_alloc(
     ngx_http_deepinfer_engine_t *engine);
 static void ngx_http_deepinfer_slot_free(ngx_http_deepinfer_engine_t *engine,
     uint64_t id);
-static ngx_http_deepinfer_ctx_t *ngx_http_deepinfer_slot_find(
+static ngx_http_deepinfer_sub_t *ngx_http_deepinfer_slot_find(
     ngx_http_deepinfer_engine_t *engine, uint64_t id);
+static void ngx_http_deepinfer_engine_mark(ngx_http_deepinfer_engine_t *engine,
+    ngx_http_deepinfer_ctx_t *ctx);
 
 
 /*
- * Stage a request.  DI_OK: it is the engine's now; DI_EAGAIN: the ring is
+ * Stage a submission.  DI_OK: it is the engine's now; DI_EAGAIN: the ring is
  * full; DI_EINVAL, DI_ELIMIT: never, err says why; DI_ENOMEM.
  */
 
 ngx_int_t
 ngx_http_deepinfer_engine_submit(ngx_http_deepinfer_engine_t *engine,
-    ngx_http_deepinfer_ctx_t *ctx, di_err_t *err)
+    ngx_http_deepinfer_sub_t *sub, di_err_t *err)
 {
     int                         rc;
     uint64_t                    id;
@@ -50,12 +52,12 @@ ngx_http_deepinfer_engine_submit(ngx_http_deepinfer_engine_t *engine,
         return DI_ENOMEM;
     }
 
-    slot->ctx = ctx;
+    slot->sub = sub;
 
     id = (uint64_t) slot->generation << 32
          | (uint64_t) (slot - engine->slots);
 
-    rc = di_ipc_client_submit(engine->client, id, &ctx->gen, err);
+    rc = di_ipc_client_submit(engine->client, id, &sub->gen, err);
 
     /* even a full ring has to be published, to become empty */
 
@@ -71,54 +73,49 @@ ngx_http_deepinfer_engine_submit(ngx_http_deepinfer_engine_t *engine,
         return rc;
     }
 
-    ctx->id = id;
-    ctx->engine = engine;
-    ctx->last_engine = engine;
-    ctx->started = 0;
-    ctx->over = 0;
-    ctx->paused = 0;
-    ctx->queued = 1;
+    sub->id = id;
+    sub->engine = engine;
+    sub->ctx->last_engine = engine;
+    sub->started = 0;
+    sub->over = 0;
+    sub->paused = 0;
+    sub->queued = 1;
 
-    ngx_queue_insert_tail(&engine->requests, &ctx->queue);
+    ngx_queue_insert_tail(&engine->subs, &sub->queue);
     engine->unstarted++;
 
     return DI_OK;
 }
 
 
-/* Part a request from its engine, which drops what it still has of it. */
+/* Part a submission from its engine, which drops what it still has of it. */
 
 void
-ngx_http_deepinfer_engine_release(ngx_http_deepinfer_ctx_t *ctx)
+ngx_http_deepinfer_engine_release(ngx_http_deepinfer_sub_t *sub)
 {
     ngx_http_deepinfer_engine_t  *engine;
 
-    if (ctx->is_dirty) {
-        ctx->is_dirty = 0;
-        ngx_queue_remove(&ctx->dirty);
+    if (sub->queued) {
+        sub->queued = 0;
+        ngx_queue_remove(&sub->queue);
     }
 
-    if (ctx->queued) {
-        ctx->queued = 0;
-        ngx_queue_remove(&ctx->queue);
-    }
-
-    engine = ctx->engine;
+    engine = sub->engine;
 
     if (engine == NULL) {
         return;
     }
 
-    ctx->engine = NULL;
+    sub->engine = NULL;
 
-    if (!ctx->started) {
+    if (!sub->started) {
         engine->unstarted--;
     }
 
-    ngx_http_deepinfer_slot_free(engine, ctx->id);
+    ngx_http_deepinfer_slot_free(engine, sub->id);
 
-    if (!ctx->over) {
-        ngx_http_deepinfer_engine_control(engine, ctx->id,
+    if (!sub->over) {
+        ngx_http_deepinfer_engine_control(engine, sub->id,
                                           ngx_http_deepinfer_op_cancel, 0);
     }
 }
@@ -272,7 +269,7 @@ ngx_http_deepinfer_engine_take(ngx_http_deepinfer_engine_t *engine)
     ngx_uint_t                 n;
     di_event_t                 event;
     const di_top_logprob_t    *top;
-    ngx_http_deepinfer_ctx_t  *ctx;
+    ngx_http_deepinfer_sub_t  *sub;
 
     engine->now = ngx_http_deepinfer_now();
 
@@ -284,29 +281,30 @@ ngx_http_deepinfer_engine_take(ngx_http_deepinfer_engine_t *engine)
             return rc;
         }
 
-        ctx = ngx_http_deepinfer_slot_find(engine, event.id);
+        sub = ngx_http_deepinfer_slot_find(engine, event.id);
 
-        if (ctx == NULL) {
+        if (sub == NULL) {
 
             /* the request was cancelled meanwhile */
 
             continue;
         }
 
-        ngx_http_deepinfer_event(ctx, &event, top);
-        ngx_http_deepinfer_engine_mark(ctx);
+        ngx_http_deepinfer_event(sub, &event, top);
+        ngx_http_deepinfer_engine_mark(engine, sub->ctx);
     }
 
     return DI_OK;
 }
 
 
-void
-ngx_http_deepinfer_engine_mark(ngx_http_deepinfer_ctx_t *ctx)
+static void
+ngx_http_deepinfer_engine_mark(ngx_http_deepinfer_engine_t *engine,
+    ngx_http_deepinfer_ctx_t *ctx)
 {
     if (!ctx->is_dirty) {
         ctx->is_dirty = 1;
-        ngx_queue_insert_tail(&ctx->engine->dirty, &ctx->dirty);
+        ngx_queue_insert_tail(&engine->dirty, &ctx->dirty);
     }
 }
 
@@ -415,7 +413,7 @@ ngx_http_deepinfer_slot_alloc(ngx_http_deepinfer_engine_t *engine)
         }
 
         for (i = engine->n_slots; i < n; i++) {
-            slots[i].ctx = NULL;
+            slots[i].sub = NULL;
             slots[i].generation = 0;
             slots[i].next = i + 1;
         }
@@ -442,13 +440,13 @@ ngx_http_deepinfer_slot_free(ngx_http_deepinfer_engine_t *engine, uint64_t id)
     i = (uint32_t) id;
     slot = &engine->slots[i];
 
-    slot->ctx = NULL;
+    slot->sub = NULL;
     slot->next = engine->free_slot;
     engine->free_slot = i;
 }
 
 
-static ngx_http_deepinfer_ctx_t *
+static ngx_http_deepinfer_sub_t *
 ngx_http_deepinfer_slot_find(ngx_http_deepinfer_engine_t *engine, uint64_t id)
 {
     uint32_t                    i;
@@ -466,5 +464,5 @@ ngx_http_deepinfer_slot_find(ngx_http_deepinfer_engine_t *engine, uint64_t id)
         return NULL;
     }
 
-    return slot->ctx;
+    return slot->sub;
 }

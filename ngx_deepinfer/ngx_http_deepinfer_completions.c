@@ -1,7 +1,7 @@
 
 /*
  * ngx_http_deepinfer_completions.c - the older Completions API: prompts that
- * are texts or token ids, run one after the other.
+ * are texts or token ids, run side by side.
  */
 
 
@@ -18,19 +18,19 @@ static int ngx_http_deepinfer_completions_prompt(
 static int ngx_http_deepinfer_completions_open(ngx_http_deepinfer_ctx_t *ctx,
     const char *id);
 static int ngx_http_deepinfer_completions_start(
-    ngx_http_deepinfer_ctx_t *ctx);
+    ngx_http_deepinfer_sub_t *sub);
 static ngx_uint_t ngx_http_deepinfer_completions_top(const di_event_t *ev,
     const di_top_logprob_t *top, di_completions_top_t *list);
 static int ngx_http_deepinfer_completions_prompt_logprob(
-    ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev,
+    ngx_http_deepinfer_sub_t *sub, const di_event_t *ev,
     const di_top_logprob_t *top);
 static int ngx_http_deepinfer_completions_logprob(
-    ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev,
+    ngx_http_deepinfer_sub_t *sub, const di_event_t *ev,
     const di_top_logprob_t *top);
 static int ngx_http_deepinfer_completions_tokens(
-    ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev, bool *stopped);
+    ngx_http_deepinfer_sub_t *sub, const di_event_t *ev, bool *stopped);
 static int ngx_http_deepinfer_completions_finish(
-    ngx_http_deepinfer_ctx_t *ctx, uint32_t choice, ngx_uint_t length,
+    ngx_http_deepinfer_sub_t *sub, uint32_t choice, ngx_uint_t length,
     bool *done);
 static int ngx_http_deepinfer_completions_end(ngx_http_deepinfer_ctx_t *ctx);
 static uint32_t ngx_http_deepinfer_completions_completion_tokens(
@@ -142,12 +142,12 @@ ngx_http_deepinfer_completions_open(ngx_http_deepinfer_ctx_t *ctx,
 
 
 static int
-ngx_http_deepinfer_completions_start(ngx_http_deepinfer_ctx_t *ctx)
+ngx_http_deepinfer_completions_start(ngx_http_deepinfer_sub_t *sub)
 {
-    return di_completions_start(ctx->out, (uint32_t) ctx->part,
-                                ctx->gen.prompt, ctx->gen.n_prompt,
-                                ctx->prepare.parts[ctx->part].hidden,
-                                ctx->cached_tokens);
+    return di_completions_start(sub->ctx->out, sub->part,
+                                sub->gen.prompt, sub->gen.n_prompt,
+                                sub->ctx->prepare.parts[sub->part].hidden,
+                                sub->cached_tokens);
 }
 
 
@@ -169,7 +169,7 @@ ngx_http_deepinfer_completions_top(const di_event_t *ev,
 
 
 static int
-ngx_http_deepinfer_completions_prompt_logprob(ngx_http_deepinfer_ctx_t *ctx,
+ngx_http_deepinfer_completions_prompt_logprob(ngx_http_deepinfer_sub_t *sub,
     const di_event_t *ev, const di_top_logprob_t *top)
 {
     ngx_uint_t            n;
@@ -177,13 +177,14 @@ ngx_http_deepinfer_completions_prompt_logprob(ngx_http_deepinfer_ctx_t *ctx,
 
     n = ngx_http_deepinfer_completions_top(ev, top, list);
 
-    return di_completions_prompt_logprob(ctx->out, ev->u.logprob.position,
+    return di_completions_prompt_logprob(sub->ctx->out, sub->part,
+                                         ev->u.logprob.position,
                                          ev->u.logprob.logprob, list, n);
 }
 
 
 static int
-ngx_http_deepinfer_completions_logprob(ngx_http_deepinfer_ctx_t *ctx,
+ngx_http_deepinfer_completions_logprob(ngx_http_deepinfer_sub_t *sub,
     const di_event_t *ev, const di_top_logprob_t *top)
 {
     ngx_uint_t            n;
@@ -191,29 +192,31 @@ ngx_http_deepinfer_completions_logprob(ngx_http_deepinfer_ctx_t *ctx,
 
     n = ngx_http_deepinfer_completions_top(ev, top, list);
 
-    return di_completions_logprob(ctx->out, ev->choice, ev->u.logprob.token,
-                                  ev->u.logprob.logprob, list, n);
+    return di_completions_logprob(sub->ctx->out, sub->part, ev->choice,
+                                  ev->u.logprob.token, ev->u.logprob.logprob,
+                                  list, n);
 }
 
 
 static int
-ngx_http_deepinfer_completions_tokens(ngx_http_deepinfer_ctx_t *ctx,
+ngx_http_deepinfer_completions_tokens(ngx_http_deepinfer_sub_t *sub,
     const di_event_t *ev, bool *stopped)
 {
-    return di_completions_tokens(ctx->out, ev->choice, ev->u.tokens,
+    return di_completions_tokens(sub->ctx->out, sub->part, ev->choice,
+                                 ev->u.tokens,
                                  ngx_min(ev->n_tokens, DI_EV_TOKENS_MAX),
-                                 &ctx->pending, stopped);
+                                 &sub->ctx->pending, stopped);
 }
 
 
 static int
-ngx_http_deepinfer_completions_finish(ngx_http_deepinfer_ctx_t *ctx,
+ngx_http_deepinfer_completions_finish(ngx_http_deepinfer_sub_t *sub,
     uint32_t choice, ngx_uint_t length, bool *done)
 {
-    return di_completions_finish(ctx->out, choice,
+    return di_completions_finish(sub->ctx->out, sub->part, choice,
                                  length ? DI_COMPLETIONS_LENGTH
                                         : DI_COMPLETIONS_STOP,
-                                 &ctx->pending, done);
+                                 &sub->ctx->pending, done);
 }
 
 

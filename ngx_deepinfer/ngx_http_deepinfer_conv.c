@@ -20,11 +20,11 @@ static int ngx_http_deepinfer_response_parse(ngx_http_deepinfer_prepare_t *p,
     const char *body);
 static int ngx_http_deepinfer_conv_open(ngx_http_deepinfer_ctx_t *ctx,
     const char *id);
-static int ngx_http_deepinfer_conv_logprob(ngx_http_deepinfer_ctx_t *ctx,
+static int ngx_http_deepinfer_conv_logprob(ngx_http_deepinfer_sub_t *sub,
     const di_event_t *ev, const di_top_logprob_t *top);
-static int ngx_http_deepinfer_conv_tokens(ngx_http_deepinfer_ctx_t *ctx,
+static int ngx_http_deepinfer_conv_tokens(ngx_http_deepinfer_sub_t *sub,
     const di_event_t *ev, bool *stopped);
-static int ngx_http_deepinfer_conv_finish(ngx_http_deepinfer_ctx_t *ctx,
+static int ngx_http_deepinfer_conv_finish(ngx_http_deepinfer_sub_t *sub,
     uint32_t choice, ngx_uint_t length, bool *done);
 static int ngx_http_deepinfer_conv_end(ngx_http_deepinfer_ctx_t *ctx);
 static int ngx_http_deepinfer_response_end(ngx_http_deepinfer_ctx_t *ctx);
@@ -153,13 +153,13 @@ ngx_http_deepinfer_conv_open(ngx_http_deepinfer_ctx_t *ctx, const char *id)
 
     ctx->out = out;
 
-    return di_out_start(out, ctx->gen.n_prompt, ctx->cached_tokens, NULL,
-                        &ctx->pending);
+    return di_out_start(out, ctx->subs[0].gen.n_prompt,
+                        ctx->subs[0].cached_tokens, NULL, &ctx->pending);
 }
 
 
 static int
-ngx_http_deepinfer_conv_logprob(ngx_http_deepinfer_ctx_t *ctx,
+ngx_http_deepinfer_conv_logprob(ngx_http_deepinfer_sub_t *sub,
     const di_event_t *ev, const di_top_logprob_t *top)
 {
     ngx_uint_t    i, n;
@@ -172,28 +172,28 @@ ngx_http_deepinfer_conv_logprob(ngx_http_deepinfer_ctx_t *ctx,
         list[i].logprob = top[i].logprob;
     }
 
-    return di_out_logprob(ctx->out, ev->choice, ev->u.logprob.token,
+    return di_out_logprob(sub->ctx->out, ev->choice, ev->u.logprob.token,
                           ev->u.logprob.logprob, list, n);
 }
 
 
 static int
-ngx_http_deepinfer_conv_tokens(ngx_http_deepinfer_ctx_t *ctx,
+ngx_http_deepinfer_conv_tokens(ngx_http_deepinfer_sub_t *sub,
     const di_event_t *ev, bool *stopped)
 {
-    return di_out_tokens(ctx->out, ev->choice, ev->u.tokens,
+    return di_out_tokens(sub->ctx->out, ev->choice, ev->u.tokens,
                          ngx_min(ev->n_tokens, DI_EV_TOKENS_MAX),
-                         &ctx->pending, stopped, NULL);
+                         &sub->ctx->pending, stopped, NULL);
 }
 
 
 static int
-ngx_http_deepinfer_conv_finish(ngx_http_deepinfer_ctx_t *ctx, uint32_t choice,
+ngx_http_deepinfer_conv_finish(ngx_http_deepinfer_sub_t *sub, uint32_t choice,
     ngx_uint_t length, bool *done)
 {
-    return di_out_finish(ctx->out, choice,
+    return di_out_finish(sub->ctx->out, choice,
                          length ? DI_END_LENGTH : DI_END_STOP,
-                         &ctx->pending, done);
+                         &sub->ctx->pending, done);
 }
 
 

@@ -1,14 +1,15 @@
 
 /*
- * ngx_http_deepinfer_dispatch.c - which engine takes a request.
+ * ngx_http_deepinfer_dispatch.c - which engine takes a submission.
  *
  * The least loaded connected engine does: what its status page says of all
  * workers, and this worker's requests that the page can't show yet.  One that
  * seems to hang is taken only if there is no other: its page would show the
- * same low load for ever.  A request
- * waits in pool->waiting, in order, only while an engine's handshake is under
- * way (a worker that has just started) or its ring is full; in all other cases
- * it is submitted or answered at once.
+ * same low load for ever.  A
+ * submission waits in pool->waiting, in order, only while an engine's
+ * handshake is under way (a worker that has just started) or its ring is full.
+ * If the pool's queue is full it is held until another one of its request
+ * ends; in all other cases it is the engine's at once, or an error.
  */
 
 
@@ -33,61 +34,65 @@ typedef struct {
 
 
 static ngx_int_t ngx_http_deepinfer_dispatch_one(
-    ngx_http_deepinfer_ctx_t *ctx);
+    ngx_http_deepinfer_sub_t *sub);
 static void ngx_http_deepinfer_choose(ngx_http_deepinfer_ctx_t *ctx,
     ngx_http_deepinfer_choice_t *choice);
 static ngx_uint_t ngx_http_deepinfer_queue_delay(
     ngx_http_deepinfer_choice_t *choice);
-static ngx_int_t ngx_http_deepinfer_fit(ngx_http_deepinfer_ctx_t *ctx,
+static ngx_int_t ngx_http_deepinfer_fit(ngx_http_deepinfer_sub_t *sub,
     uint32_t max_model_len);
 static void ngx_http_deepinfer_drain_handler(ngx_event_t *ev);
 static void ngx_http_deepinfer_drain_queue(ngx_queue_t *queue);
 
 
-/*
- * Give a prepared request to an engine.  It may be finalized on return, with
- * the error that it got.
- */
+/* Give a submission to an engine, or its request an error. */
 
 void
-ngx_http_deepinfer_dispatch(ngx_http_deepinfer_ctx_t *ctx)
+ngx_http_deepinfer_dispatch(ngx_http_deepinfer_sub_t *sub)
 {
     ngx_http_deepinfer_pool_t  *pool;
 
-    pool = ctx->pool;
+    pool = sub->ctx->pool;
 
     if (ngx_queue_empty(&pool->waiting)
-        && ngx_http_deepinfer_dispatch_one(ctx) != NGX_AGAIN)
+        && ngx_http_deepinfer_dispatch_one(sub) != NGX_AGAIN)
     {
         return;
     }
 
-    ctx->queued = 1;
-    ngx_queue_insert_tail(&pool->waiting, &ctx->queue);
+    sub->queued = 1;
+    ngx_queue_insert_tail(&pool->waiting, &sub->queue);
 }
 
 
 void
 ngx_http_deepinfer_dispatch_waiting(ngx_http_deepinfer_pool_t *pool)
 {
+    ngx_int_t                  rc;
     ngx_queue_t               *q;
     ngx_connection_t          *c;
-    ngx_http_deepinfer_ctx_t  *ctx;
+    ngx_http_deepinfer_sub_t  *sub;
 
     while (!ngx_queue_empty(&pool->waiting)) {
         q = ngx_queue_head(&pool->waiting);
-        ctx = ngx_queue_data(q, ngx_http_deepinfer_ctx_t, queue);
-        c = ctx->request->connection;
+        sub = ngx_queue_data(q, ngx_http_deepinfer_sub_t, queue);
+        c = sub->ctx->request->connection;
 
         ngx_queue_remove(q);
-        ctx->queued = 0;
+        sub->queued = 0;
 
-        ngx_http_set_log_request(c->log, ctx->request);
+        ngx_http_set_log_request(c->log, sub->ctx->request);
 
-        if (ngx_http_deepinfer_dispatch_one(ctx) == NGX_AGAIN) {
-            ctx->queued = 1;
+        rc = ngx_http_deepinfer_dispatch_one(sub);
+
+        if (rc == NGX_AGAIN) {
+            sub->queued = 1;
             ngx_queue_insert_head(&pool->waiting, q);
             return;
+        }
+
+        if (rc == NGX_ERROR) {
+            ngx_http_deepinfer_run(sub->ctx);
         }
 
         ngx_http_run_posted_requests(c);
@@ -95,16 +100,19 @@ ngx_http_deepinfer_dispatch_waiting(ngx_http_deepinfer_pool_t *pool)
 }
 
 
-/* NGX_OK: submitted; NGX_AGAIN: not now; NGX_DONE: answered with an error. */
+/* NGX_OK: submitted or held; NGX_AGAIN: not now; NGX_ERROR: the request has an
+ * error. */
 
 static ngx_int_t
-ngx_http_deepinfer_dispatch_one(ngx_http_deepinfer_ctx_t *ctx)
+ngx_http_deepinfer_dispatch_one(ngx_http_deepinfer_sub_t *sub)
 {
     int                           rc;
     di_err_t                      err;
     di_api_err_t                 *e;
+    ngx_http_deepinfer_ctx_t     *ctx;
     ngx_http_deepinfer_choice_t   choice;
 
+    ctx = sub->ctx;
     e = &ctx->prepare.err;
 
     if (ctx->pool->main->drained) {
@@ -127,6 +135,12 @@ ngx_http_deepinfer_dispatch_one(ngx_http_deepinfer_ctx_t *ctx)
     }
 
     if (choice.waiting >= (uint64_t) ctx->pool->queue) {
+
+        if (ngx_http_deepinfer_others(sub)) {
+            sub->held = 1;
+            return NGX_OK;
+        }
+
         ctx->retry_after = ngx_http_deepinfer_queue_delay(&choice);
         di_api_err_set(e, 429, "rate_limit_error", "queue_full", "",
                        "The model's queue is full: %llu requests wait.",
@@ -134,7 +148,7 @@ ngx_http_deepinfer_dispatch_one(ngx_http_deepinfer_ctx_t *ctx)
         goto failed;
     }
 
-    if (ngx_http_deepinfer_fit(ctx,
+    if (ngx_http_deepinfer_fit(sub,
                 di_ipc_client_welcome(choice.engine->client)->max_model_len)
         != NGX_OK)
     {
@@ -143,12 +157,11 @@ ngx_http_deepinfer_dispatch_one(ngx_http_deepinfer_ctx_t *ctx)
 
     ngx_memzero(&err, sizeof(di_err_t));
 
-    rc = ngx_http_deepinfer_engine_submit(choice.engine, ctx, &err);
+    rc = ngx_http_deepinfer_engine_submit(choice.engine, sub, &err);
 
     switch (rc) {
 
     case DI_OK:
-        ctx->tries++;
         return NGX_OK;
 
     case DI_EAGAIN:
@@ -164,7 +177,7 @@ ngx_http_deepinfer_dispatch_one(ngx_http_deepinfer_ctx_t *ctx)
                        "context_length_exceeded",
                        ctx->prepare.api->prompt,
                        "A prompt of %u tokens is too long.",
-                       ctx->gen.n_prompt);
+                       sub->gen.n_prompt);
         goto failed;
 
     default:
@@ -179,9 +192,7 @@ failed:
         ctx->retry_after = NGX_HTTP_DEEPINFER_RETRY_AFTER;
     }
 
-    ngx_http_deepinfer_run(ctx);
-
-    return NGX_DONE;
+    return NGX_ERROR;
 }
 
 
@@ -216,7 +227,7 @@ ngx_http_deepinfer_choose(ngx_http_deepinfer_ctx_t *ctx,
             ngx_memzero(&status, sizeof(di_ipc_status_t));
         }
 
-        if (status.draining || (engine == ctx->last_engine && n > 1)) {
+        if (status.draining || (engine == ctx->avoid && n > 1)) {
             continue;
         }
 
@@ -261,13 +272,15 @@ ngx_http_deepinfer_queue_delay(ngx_http_deepinfer_choice_t *choice)
 /* How many tokens the answer may have, by the rules of the API. */
 
 static ngx_int_t
-ngx_http_deepinfer_fit(ngx_http_deepinfer_ctx_t *ctx, uint32_t max_model_len)
+ngx_http_deepinfer_fit(ngx_http_deepinfer_sub_t *sub, uint32_t max_model_len)
 {
-    di_gen_params_t  *params;
+    di_gen_params_t           *params;
+    ngx_http_deepinfer_ctx_t  *ctx;
 
-    params = &ctx->gen.params;
+    ctx = sub->ctx;
+    params = &sub->gen.params;
 
-    if (di_req_max_tokens(ctx->prepare.req, ctx->gen.n_prompt, max_model_len,
+    if (di_req_max_tokens(ctx->prepare.req, sub->gen.n_prompt, max_model_len,
                           &params->max_tokens, &ctx->prepare.err)
         != DI_OK)
     {
@@ -338,7 +351,7 @@ ngx_http_deepinfer_drain_handler(ngx_event_t *ev)
         engines = pools[i]->engines.elts;
 
         for (j = 0; j < pools[i]->engines.nelts; j++) {
-            ngx_http_deepinfer_drain_queue(&engines[j].requests);
+            ngx_http_deepinfer_drain_queue(&engines[j].subs);
         }
     }
 }
@@ -349,15 +362,17 @@ ngx_http_deepinfer_drain_queue(ngx_queue_t *queue)
 {
     ngx_connection_t          *c;
     ngx_http_deepinfer_ctx_t  *ctx;
+    ngx_http_deepinfer_sub_t  *sub;
 
     while (!ngx_queue_empty(queue)) {
-        ctx = ngx_queue_data(ngx_queue_head(queue), ngx_http_deepinfer_ctx_t,
+        sub = ngx_queue_data(ngx_queue_head(queue), ngx_http_deepinfer_sub_t,
                              queue);
+        ctx = sub->ctx;
         c = ctx->request->connection;
 
         ngx_http_set_log_request(c->log, ctx->request);
 
-        ngx_http_deepinfer_engine_release(ctx);
+        ngx_http_deepinfer_release(ctx);
 
         if (!ctx->done) {
             ctx->retry_after = NGX_HTTP_DEEPINFER_RETRY_AFTER;

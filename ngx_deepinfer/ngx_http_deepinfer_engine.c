@@ -49,7 +49,7 @@ ngx_http_deepinfer_engine_init(ngx_http_deepinfer_engine_t *engine,
 {
     engine->log = cycle->log;
 
-    ngx_queue_init(&engine->requests);
+    ngx_queue_init(&engine->subs);
     ngx_queue_init(&engine->dirty);
 
     engine->timer.handler = ngx_http_deepinfer_engine_timer_handler;
@@ -197,7 +197,7 @@ ngx_http_deepinfer_engine_lost(ngx_http_deepinfer_engine_t *engine,
 {
     ngx_queue_t               *q;
     ngx_connection_t          *c;
-    ngx_http_deepinfer_ctx_t  *ctx;
+    ngx_http_deepinfer_sub_t  *sub;
 
     if (ngx_strcmp(engine->reason, reason) != 0) {
         (void) ngx_cpystrn((u_char *) engine->reason, (u_char *) reason,
@@ -225,15 +225,14 @@ ngx_http_deepinfer_engine_lost(ngx_http_deepinfer_engine_t *engine,
     engine->backoff = ngx_min(engine->backoff * 2,
                               NGX_HTTP_DEEPINFER_BACKOFF_MAX);
 
-    while (!ngx_queue_empty(&engine->requests)) {
-        q = ngx_queue_head(&engine->requests);
-        ctx = ngx_queue_data(q, ngx_http_deepinfer_ctx_t, queue);
-        c = ctx->request->connection;
+    while (!ngx_queue_empty(&engine->subs)) {
+        q = ngx_queue_head(&engine->subs);
+        sub = ngx_queue_data(q, ngx_http_deepinfer_sub_t, queue);
+        c = sub->ctx->request->connection;
 
-        ngx_http_set_log_request(c->log, ctx->request);
+        ngx_http_set_log_request(c->log, sub->ctx->request);
 
-        ngx_http_deepinfer_engine_release(ctx);
-        ngx_http_deepinfer_engine_gone(ctx);
+        ngx_http_deepinfer_engine_gone(sub);
 
         ngx_http_run_posted_requests(c);
     }

@@ -12,56 +12,57 @@
 #include "ngx_http_deepinfer.h"
 
 
-static ngx_int_t ngx_http_deepinfer_begin(ngx_http_deepinfer_ctx_t *ctx);
-static void ngx_http_deepinfer_logprob(ngx_http_deepinfer_ctx_t *ctx,
+static ngx_int_t ngx_http_deepinfer_begin(ngx_http_deepinfer_sub_t *sub);
+static void ngx_http_deepinfer_logprob(ngx_http_deepinfer_sub_t *sub,
     const di_event_t *ev, const di_top_logprob_t *top);
-static void ngx_http_deepinfer_tokens(ngx_http_deepinfer_ctx_t *ctx,
+static void ngx_http_deepinfer_tokens(ngx_http_deepinfer_sub_t *sub,
     const di_event_t *ev);
-static void ngx_http_deepinfer_finish(ngx_http_deepinfer_ctx_t *ctx,
+static void ngx_http_deepinfer_finish(ngx_http_deepinfer_sub_t *sub,
     const di_event_t *ev);
-static void ngx_http_deepinfer_finish_choice(ngx_http_deepinfer_ctx_t *ctx,
+static void ngx_http_deepinfer_finish_choice(ngx_http_deepinfer_sub_t *sub,
     uint32_t choice, ngx_uint_t length);
 static ngx_http_deepinfer_finish_e ngx_http_deepinfer_finish_of(
     const char *reason);
-static void ngx_http_deepinfer_reject(ngx_http_deepinfer_ctx_t *ctx,
+static void ngx_http_deepinfer_reject(ngx_http_deepinfer_sub_t *sub,
     const di_event_t *ev);
 
 
 void
-ngx_http_deepinfer_event(ngx_http_deepinfer_ctx_t *ctx,
+ngx_http_deepinfer_event(ngx_http_deepinfer_sub_t *sub,
     const di_event_t *ev, const di_top_logprob_t *top)
 {
-    if (ctx->over || ctx->done || ev->choice >= ctx->gen.params.n) {
+    if (sub->over || sub->ctx->done || ev->choice >= sub->gen.params.n) {
         return;
     }
 
     switch (ev->type) {
 
     case DI_EV_STARTED:
-        if (!ctx->started) {
-            ctx->started = 1;
-            ctx->engine->unstarted--;
-            ctx->cached_tokens = ev->u.started.cached_tokens;
+        if (!sub->started) {
+            sub->started = 1;
+            sub->engine->unstarted--;
+            sub->cached_tokens = ev->u.started.cached_tokens;
+            sub->ctx->cached_tokens += sub->cached_tokens;
         }
 
         break;
 
     case DI_EV_LOGPROB:
     case DI_EV_PROMPT_LOGPROB:
-        ngx_http_deepinfer_logprob(ctx, ev, top);
+        ngx_http_deepinfer_logprob(sub, ev, top);
         break;
 
     case DI_EV_TOKENS:
-        ngx_http_deepinfer_tokens(ctx, ev);
+        ngx_http_deepinfer_tokens(sub, ev);
         break;
 
     case DI_EV_FINISH:
-        ngx_http_deepinfer_finish(ctx, ev);
+        ngx_http_deepinfer_finish(sub, ev);
         break;
 
     case DI_EV_REJECT:
-        ctx->over = 1;
-        ngx_http_deepinfer_reject(ctx, ev);
+        sub->over = 1;
+        ngx_http_deepinfer_reject(sub, ev);
         break;
 
     default:
@@ -76,16 +77,18 @@ ngx_http_deepinfer_event(ngx_http_deepinfer_ctx_t *ctx,
  */
 
 static ngx_int_t
-ngx_http_deepinfer_begin(ngx_http_deepinfer_ctx_t *ctx)
+ngx_http_deepinfer_begin(ngx_http_deepinfer_sub_t *sub)
 {
     u_char                           id[NGX_HTTP_DEEPINFER_ID_MAX];
+    ngx_http_deepinfer_ctx_t        *ctx;
     const ngx_http_deepinfer_gen_t  *api;
 
-    if (ctx->begun) {
+    if (sub->begun) {
         return NGX_OK;
     }
 
-    ctx->begun = 1;
+    sub->begun = 1;
+    ctx = sub->ctx;
     api = ctx->prepare.api;
 
     if (ctx->out == NULL) {
@@ -97,7 +100,7 @@ ngx_http_deepinfer_begin(ngx_http_deepinfer_ctx_t *ctx)
         }
     }
 
-    if (api->start && api->start(ctx) != DI_OK) {
+    if (api->start && api->start(sub) != DI_OK) {
         goto failed;
     }
 
@@ -111,38 +114,40 @@ failed:
 
 
 static void
-ngx_http_deepinfer_logprob(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev,
+ngx_http_deepinfer_logprob(ngx_http_deepinfer_sub_t *sub, const di_event_t *ev,
     const di_top_logprob_t *top)
 {
-    int                            (*logprob)(ngx_http_deepinfer_ctx_t *ctx,
+    int                            (*logprob)(ngx_http_deepinfer_sub_t *sub,
                                          const di_event_t *ev,
                                          const di_top_logprob_t *top);
     const ngx_http_deepinfer_gen_t  *api;
 
-    if (ngx_http_deepinfer_begin(ctx) != NGX_OK) {
+    if (ngx_http_deepinfer_begin(sub) != NGX_OK) {
         return;
     }
 
-    api = ctx->prepare.api;
+    api = sub->ctx->prepare.api;
     logprob = (ev->type == DI_EV_LOGPROB) ? api->logprob
                                           : api->prompt_logprob;
 
-    if (logprob && logprob(ctx, ev, top) != DI_OK) {
-        ngx_http_deepinfer_fail_memory(ctx);
+    if (logprob && logprob(sub, ev, top) != DI_OK) {
+        ngx_http_deepinfer_fail_memory(sub->ctx);
     }
 }
 
 
 static void
-ngx_http_deepinfer_tokens(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev)
+ngx_http_deepinfer_tokens(ngx_http_deepinfer_sub_t *sub, const di_event_t *ev)
 {
-    bool  stopped;
+    bool                       stopped;
+    ngx_http_deepinfer_ctx_t  *ctx;
 
-    if (ngx_http_deepinfer_begin(ctx) != NGX_OK) {
+    if (ngx_http_deepinfer_begin(sub) != NGX_OK) {
         return;
     }
 
-    ctx->last = ctx->engine->now;
+    ctx = sub->ctx;
+    ctx->last = sub->engine->now;
 
     if (ctx->first == 0) {
         ctx->first = ctx->last;
@@ -150,7 +155,7 @@ ngx_http_deepinfer_tokens(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev)
 
     stopped = false;
 
-    if (ctx->prepare.api->tokens(ctx, ev, &stopped) != DI_OK) {
+    if (ctx->prepare.api->tokens(sub, ev, &stopped) != DI_OK) {
         ngx_http_deepinfer_fail_memory(ctx);
         return;
     }
@@ -159,19 +164,19 @@ ngx_http_deepinfer_tokens(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev)
 
         /* a stop string ends the choice here, and in the engine soon */
 
-        ngx_http_deepinfer_engine_control(ctx->engine, ctx->id,
+        ngx_http_deepinfer_engine_control(sub->engine, sub->id,
                                           ngx_http_deepinfer_op_cancel_choice,
                                           ev->choice);
 
-        ngx_http_deepinfer_finish_choice(ctx, ev->choice, 0);
+        ngx_http_deepinfer_finish_choice(sub, ev->choice, 0);
     }
 }
 
 
 static void
-ngx_http_deepinfer_finish(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev)
+ngx_http_deepinfer_finish(ngx_http_deepinfer_sub_t *sub, const di_event_t *ev)
 {
-    if (ctx->finished[ev->choice / 64] & (1ULL << (ev->choice % 64))) {
+    if (sub->finished[ev->choice / 64] & (1ULL << (ev->choice % 64))) {
 
         /* this is the echo of our cancel */
 
@@ -182,20 +187,20 @@ ngx_http_deepinfer_finish(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev)
 
     case DI_FINISH_STOP:
     case DI_FINISH_STOP_ID:
-        ngx_http_deepinfer_finish_choice(ctx, ev->choice, 0);
+        ngx_http_deepinfer_finish_choice(sub, ev->choice, 0);
         break;
 
     case DI_FINISH_LENGTH:
-        ngx_http_deepinfer_finish_choice(ctx, ev->choice, 1);
+        ngx_http_deepinfer_finish_choice(sub, ev->choice, 1);
         break;
 
     case DI_FINISH_CANCEL:
-        ngx_http_deepinfer_fail(ctx, 503, "engine_unavailable",
+        ngx_http_deepinfer_fail(sub->ctx, 503, "engine_unavailable",
                                 "The engine gave the request up.");
         break;
 
     default:
-        ngx_http_deepinfer_fail(ctx, 500, "engine_error",
+        ngx_http_deepinfer_fail(sub->ctx, 500, "engine_error",
                                 "The engine failed on this request.");
         break;
     }
@@ -203,33 +208,35 @@ ngx_http_deepinfer_finish(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev)
 
 
 static void
-ngx_http_deepinfer_finish_choice(ngx_http_deepinfer_ctx_t *ctx,
+ngx_http_deepinfer_finish_choice(ngx_http_deepinfer_sub_t *sub,
     uint32_t choice, ngx_uint_t length)
 {
     int                              rc;
     bool                             done;
+    ngx_http_deepinfer_ctx_t        *ctx;
     const ngx_http_deepinfer_gen_t  *api;
 
-    if (ngx_http_deepinfer_begin(ctx) != NGX_OK) {
+    if (ngx_http_deepinfer_begin(sub) != NGX_OK) {
         return;
     }
 
+    ctx = sub->ctx;
     api = ctx->prepare.api;
-    ctx->finished[choice / 64] |= 1ULL << (choice % 64);
+    sub->finished[choice / 64] |= 1ULL << (choice % 64);
 
     done = false;
 
-    rc = api->finish(ctx, choice, length, &done);
+    rc = api->finish(sub, choice, length, &done);
 
-    if (rc == DI_OK && choice == 0 && ctx->part == 0) {
+    if (rc == DI_OK && choice == 0 && sub->part == 0) {
         ctx->finish = ngx_http_deepinfer_finish_of(
                                               api->finish_reason(ctx->out));
     }
 
     if (rc == DI_OK && done) {
-        ctx->over = 1;
+        sub->over = 1;
 
-        if (ctx->part + 1 < ctx->prepare.n_parts) {
+        if (--ctx->n_open) {
             ctx->next = 1;
             return;
         }
@@ -261,12 +268,14 @@ ngx_http_deepinfer_finish_of(const char *reason)
 
 
 static void
-ngx_http_deepinfer_reject(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev)
+ngx_http_deepinfer_reject(ngx_http_deepinfer_sub_t *sub, const di_event_t *ev)
 {
-    char           text[sizeof(ev->u.reject.text) + 1];
-    uint32_t       a, b;
-    di_api_err_t  *err;
+    char                       text[sizeof(ev->u.reject.text) + 1];
+    uint32_t                   a, b;
+    di_api_err_t              *err;
+    ngx_http_deepinfer_ctx_t  *ctx;
 
+    ctx = sub->ctx;
     err = &ctx->prepare.err;
     a = ev->u.reject.a;
     b = ev->u.reject.b;
@@ -298,7 +307,12 @@ ngx_http_deepinfer_reject(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev)
         break;
 
     case DI_REJECT_QUEUE_FULL:
-        ngx_http_deepinfer_move(ctx);
+        if (ngx_http_deepinfer_others(sub)) {
+            sub->held = 1;
+            break;
+        }
+
+        ngx_http_deepinfer_move(ctx, sub->engine);
         ctx->retry_after = 1;
         di_api_err_set(err, 429, "rate_limit_error", "queue_full", "",
                        "The engine's queue is full: %u of %u requests are "
@@ -306,7 +320,7 @@ ngx_http_deepinfer_reject(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev)
         break;
 
     case DI_REJECT_DRAINING:
-        ngx_http_deepinfer_move(ctx);
+        ngx_http_deepinfer_move(ctx, sub->engine);
         ctx->retry_after = 1;
         di_api_err_set(err, 503, "server_error", "engine_unavailable", "",
                        "The engine is shutting down.");
@@ -321,12 +335,14 @@ ngx_http_deepinfer_reject(ngx_http_deepinfer_ctx_t *ctx, const di_event_t *ev)
 
 
 /*
- * Let another engine take the request, if nothing of an answer was seen by
- * the client and there is such an engine.  Otherwise its error stands.
+ * Let another engine than this one take the request, if nothing of an answer
+ * was seen by the client and there is such an engine.  Otherwise its error
+ * stands.
  */
 
 void
-ngx_http_deepinfer_move(ngx_http_deepinfer_ctx_t *ctx)
+ngx_http_deepinfer_move(ngx_http_deepinfer_ctx_t *ctx,
+    ngx_http_deepinfer_engine_t *from)
 {
     ngx_uint_t                    i;
     ngx_http_deepinfer_engine_t  *engine;
@@ -338,7 +354,8 @@ ngx_http_deepinfer_move(ngx_http_deepinfer_ctx_t *ctx)
     engine = ctx->pool->engines.elts;
 
     for (i = 0; i < ctx->pool->engines.nelts; i++) {
-        if (&engine[i] != ctx->last_engine && engine[i].client) {
+        if (&engine[i] != from && engine[i].client) {
+            ctx->avoid = from;
             ctx->moved = 1;
             return;
         }

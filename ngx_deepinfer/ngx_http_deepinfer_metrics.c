@@ -303,7 +303,7 @@ ngx_http_deepinfer_metrics_request(ngx_http_deepinfer_ctx_t *ctx)
 
     /* the choices of a request are written side by side */
 
-    n = tokens / ctx->gen.params.n;
+    n = tokens / (ctx->gen.params.n * ctx->n_subs);
 
     if (n > 1) {
         ngx_http_deepinfer_observe(&stats->tpot,

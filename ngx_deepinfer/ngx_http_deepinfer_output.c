@@ -7,7 +7,7 @@
  * `sending` is passed down the filters with a flush.  So one write carries all
  * that came meanwhile, and a stream of any length uses the same memory.  While
  * the client is slow, `pending` grows up to deepinfer_buffer_size; then the
- * engine is asked to hold the sequence until all was sent.
+ * engines are asked to hold the sequences until all was sent.
  */
 
 
@@ -17,6 +17,8 @@
 static ngx_int_t ngx_http_deepinfer_stream_header(
     ngx_http_deepinfer_ctx_t *ctx);
 static void ngx_http_deepinfer_stream_handler(ngx_http_request_t *r);
+static void ngx_http_deepinfer_output_pause(ngx_http_deepinfer_ctx_t *ctx,
+    ngx_uint_t pause);
 static ngx_int_t ngx_http_deepinfer_wait_writable(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_deepinfer_buffered(ngx_http_request_t *r);
 static void ngx_http_deepinfer_finalize(ngx_http_deepinfer_ctx_t *ctx,
@@ -44,12 +46,8 @@ ngx_http_deepinfer_output_stream(ngx_http_deepinfer_ctx_t *ctx)
 
     if (ctx->blocked) {
 
-        if (ctx->pending.len >= ctx->conf->buffer_size
-            && ctx->engine && !ctx->paused && !ctx->over)
-        {
-            ctx->paused = 1;
-            ngx_http_deepinfer_engine_control(ctx->engine, ctx->id,
-                                              ngx_http_deepinfer_op_pause, 0);
+        if (ctx->pending.len >= ctx->conf->buffer_size) {
+            ngx_http_deepinfer_output_pause(ctx, 1);
         }
 
         return;
@@ -219,13 +217,31 @@ ngx_http_deepinfer_stream_handler(ngx_http_request_t *r)
     r->write_event_handler = ngx_http_request_empty_handler;
     ctx->blocked = 0;
 
-    if (ctx->paused && ctx->engine) {
-        ctx->paused = 0;
-        ngx_http_deepinfer_engine_control(ctx->engine, ctx->id,
-                                          ngx_http_deepinfer_op_resume, 0);
-    }
-
+    ngx_http_deepinfer_output_pause(ctx, 0);
     ngx_http_deepinfer_output_stream(ctx);
+}
+
+
+/* Hold all that the engines run for a request, or let it go on. */
+
+static void
+ngx_http_deepinfer_output_pause(ngx_http_deepinfer_ctx_t *ctx,
+    ngx_uint_t pause)
+{
+    ngx_uint_t                 i;
+    ngx_http_deepinfer_sub_t  *sub;
+
+    for (i = 0; i < ctx->n_subs; i++) {
+        sub = &ctx->subs[i];
+
+        if (sub->engine && !sub->over && sub->paused != pause) {
+            sub->paused = pause;
+            ngx_http_deepinfer_engine_control(sub->engine, sub->id,
+                                        pause ? ngx_http_deepinfer_op_pause
+                                              : ngx_http_deepinfer_op_resume,
+                                        0);
+        }
+    }
 }
 
 
@@ -311,7 +327,7 @@ ngx_http_deepinfer_output_error(ngx_http_deepinfer_ctx_t *ctx)
     err->status = 0;
     ctx->done = 1;
 
-    ngx_http_deepinfer_engine_release(ctx);
+    ngx_http_deepinfer_release(ctx);
     ngx_http_deepinfer_output_stream(ctx);
 }
 
@@ -335,7 +351,7 @@ ngx_http_deepinfer_finalize(ngx_http_deepinfer_ctx_t *ctx, ngx_int_t rc)
         ngx_del_timer(&ctx->timer);
     }
 
-    ngx_http_deepinfer_engine_release(ctx);
+    ngx_http_deepinfer_release(ctx);
 
     ngx_http_finalize_request(ctx->request, rc);
 }

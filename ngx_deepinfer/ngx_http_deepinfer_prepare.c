@@ -509,29 +509,42 @@ ngx_http_deepinfer_prepare_gen(ngx_http_deepinfer_ctx_t *ctx)
     gen->stop_ids = from->stop_ids;
     gen->n_stop_ids = (uint32_t) from->n_stop_ids;
 
-    ngx_http_deepinfer_prepare_part(ctx);
+    ctx->n_subs = ngx_max(ctx->prepare.n_parts, 1);
 
-    return NGX_OK;
+    ctx->subs = ngx_pcalloc(ctx->request->pool,
+                            ctx->n_subs * sizeof(ngx_http_deepinfer_sub_t));
+
+    return ctx->subs ? NGX_OK : NGX_ERROR;
 }
 
 
-/* The prompt that is ctx->part. */
+/* A request's n-th submission, as it is before any engine has it. */
 
 void
-ngx_http_deepinfer_prepare_part(ngx_http_deepinfer_ctx_t *ctx)
+ngx_http_deepinfer_prepare_sub(ngx_http_deepinfer_ctx_t *ctx, ngx_uint_t n)
 {
     di_gen_request_t              *gen;
+    ngx_http_deepinfer_sub_t      *sub;
     ngx_http_deepinfer_part_t     *part;
     ngx_http_deepinfer_prepare_t  *p;
 
     p = &ctx->prepare;
-    gen = &ctx->gen;
+    sub = &ctx->subs[n];
+
+    ngx_memzero(sub, sizeof(ngx_http_deepinfer_sub_t));
+
+    sub->ctx = ctx;
+    sub->part = (uint32_t) n;
+    sub->held = 1;
+    sub->gen = ctx->gen;
+
+    gen = &sub->gen;
 
     gen->prompt = p->ids;
     gen->n_prompt = (uint32_t) p->n_ids;
 
     if (p->n_parts) {
-        part = &p->parts[ctx->part];
+        part = &p->parts[n];
 
         gen->prompt = p->ids + part->first;
         gen->n_prompt = (uint32_t) part->n;
@@ -540,9 +553,5 @@ ngx_http_deepinfer_prepare_part(ngx_http_deepinfer_ctx_t *ctx)
     if (p->params->echo && p->params->logprobs && gen->n_prompt > 1) {
         gen->params.flags |= DI_GEN_PROMPT_LOGPROBS;
         gen->params.prompt_logprobs_from = 1;
-
-    } else {
-        gen->params.flags &= ~DI_GEN_PROMPT_LOGPROBS;
-        gen->params.prompt_logprobs_from = 0;
     }
 }

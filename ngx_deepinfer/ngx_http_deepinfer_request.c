@@ -58,7 +58,7 @@ static void ngx_http_deepinfer_fetch_handler(
     ngx_http_deepinfer_fetch_t *fetch);
 static void ngx_http_deepinfer_fetched(ngx_http_deepinfer_ctx_t *ctx,
     ngx_int_t rc);
-static void ngx_http_deepinfer_restart(ngx_http_deepinfer_ctx_t *ctx);
+static void ngx_http_deepinfer_submit(ngx_http_deepinfer_ctx_t *ctx);
 static void ngx_http_deepinfer_timer_handler(ngx_event_t *ev);
 static void ngx_http_deepinfer_ping(ngx_http_deepinfer_ctx_t *ctx);
 static void ngx_http_deepinfer_cleanup(void *data);
@@ -584,7 +584,7 @@ ngx_http_deepinfer_prepared(ngx_http_deepinfer_ctx_t *ctx)
 
     ctx->stream = ctx->prepare.params->stream;
 
-    ngx_http_deepinfer_dispatch(ctx);
+    ngx_http_deepinfer_start(ctx);
 }
 
 
@@ -660,21 +660,70 @@ ngx_http_deepinfer_fetched(ngx_http_deepinfer_ctx_t *ctx, ngx_int_t rc)
 }
 
 
-/* The engine died, or is as good as dead; the request has left it. */
+/* The engine that has a submission died, or is as good as dead. */
 
 void
-ngx_http_deepinfer_engine_gone(ngx_http_deepinfer_ctx_t *ctx)
+ngx_http_deepinfer_engine_gone(ngx_http_deepinfer_sub_t *sub)
 {
-    if (ctx->done) {
+    ngx_http_deepinfer_ctx_t     *ctx;
+    ngx_http_deepinfer_engine_t  *engine;
+
+    ctx = sub->ctx;
+    engine = sub->engine;
+
+    if (ctx->done || sub->over) {
+        ngx_http_deepinfer_engine_release(sub);
         return;
     }
+
+    ngx_http_deepinfer_release(ctx);
 
     ctx->retry_after = 1;
     ngx_http_deepinfer_fail(ctx, 503, "engine_unavailable",
                             "The engine that ran this request is gone.");
 
-    ngx_http_deepinfer_move(ctx);
+    ngx_http_deepinfer_move(ctx, engine);
     ngx_http_deepinfer_run(ctx);
+}
+
+
+/* Take a request from all engines. */
+
+void
+ngx_http_deepinfer_release(ngx_http_deepinfer_ctx_t *ctx)
+{
+    ngx_uint_t  i;
+
+    if (ctx->is_dirty) {
+        ctx->is_dirty = 0;
+        ngx_queue_remove(&ctx->dirty);
+    }
+
+    for (i = 0; i < ctx->n_subs; i++) {
+        ngx_http_deepinfer_engine_release(&ctx->subs[i]);
+    }
+}
+
+
+/* Whether an engine has other submissions of the request, or will have. */
+
+ngx_uint_t
+ngx_http_deepinfer_others(ngx_http_deepinfer_sub_t *sub)
+{
+    ngx_uint_t                 i;
+    ngx_http_deepinfer_ctx_t  *ctx;
+
+    ctx = sub->ctx;
+
+    for (i = 0; i < ctx->n_subs; i++) {
+        if (&ctx->subs[i] != sub && ctx->subs[i].queued
+            && !ctx->subs[i].over)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 
@@ -702,9 +751,13 @@ ngx_http_deepinfer_run(ngx_http_deepinfer_ctx_t *ctx)
 
         (void) ngx_atomic_fetch_add(&ctx->pool->stats->resubmits, 1);
 
-        ctx->part = 0;
-        ngx_http_deepinfer_restart(ctx);
+        ngx_http_deepinfer_start(ctx);
         return;
+    }
+
+    if (ctx->next) {
+        ctx->next = 0;
+        ngx_http_deepinfer_submit(ctx);
     }
 
     if (ctx->pending.failed) {
@@ -726,29 +779,65 @@ ngx_http_deepinfer_run(ngx_http_deepinfer_ctx_t *ctx)
     } else if (ctx->done) {
         ngx_http_deepinfer_output_body(ctx);
     }
+}
 
-    if (ctx->next && !ctx->finalized) {
-        ctx->next = 0;
-        ctx->part++;
-        ctx->tries = 0;
-        ngx_http_deepinfer_restart(ctx);
+
+/* Give all prompts to engines, for the first time or once more.  The request
+ * may be finalized on return, with the error that it got. */
+
+void
+ngx_http_deepinfer_start(ngx_http_deepinfer_ctx_t *ctx)
+{
+    ngx_uint_t  i;
+
+    ngx_http_deepinfer_release(ctx);
+
+    ctx->next = 0;
+    ctx->cached_tokens = 0;
+    ctx->n_open = ctx->n_subs;
+    ctx->tries++;
+
+    for (i = 0; i < ctx->n_subs; i++) {
+        ngx_http_deepinfer_prepare_sub(ctx, i);
+    }
+
+    ngx_http_deepinfer_submit(ctx);
+
+    if (ctx->prepare.err.status) {
+        ngx_http_deepinfer_run(ctx);
     }
 }
 
 
-/* Give a prompt to an engine, another one than before or another prompt. */
+/* Part from what is over, and give what is held to an engine, or the request
+ * an error. */
 
 static void
-ngx_http_deepinfer_restart(ngx_http_deepinfer_ctx_t *ctx)
+ngx_http_deepinfer_submit(ngx_http_deepinfer_ctx_t *ctx)
 {
-    ngx_http_deepinfer_engine_release(ctx);
+    ngx_uint_t                 i;
+    ngx_http_deepinfer_sub_t  *sub;
 
-    ctx->next = 0;
-    ctx->begun = 0;
-    ngx_memzero(ctx->finished, sizeof(ctx->finished));
+    for (i = 0; i < ctx->n_subs; i++) {
+        sub = &ctx->subs[i];
 
-    ngx_http_deepinfer_prepare_part(ctx);
-    ngx_http_deepinfer_dispatch(ctx);
+        if (sub->over) {
+            ngx_http_deepinfer_engine_release(sub);
+        }
+    }
+
+    for (i = 0; i < ctx->n_subs; i++) {
+        sub = &ctx->subs[i];
+
+        if (sub->held) {
+            sub->held = 0;
+            ngx_http_deepinfer_dispatch(sub);
+        }
+
+        if (ctx->prepare.err.status) {
+            return;
+        }
+    }
 }
 
 
@@ -760,6 +849,7 @@ ngx_http_deepinfer_restart(ngx_http_deepinfer_ctx_t *ctx)
 static void
 ngx_http_deepinfer_timer_handler(ngx_event_t *ev)
 {
+    ngx_uint_t                 i;
     ngx_msec_t                 ping, idle;
     ngx_connection_t          *c;
     ngx_http_deepinfer_ctx_t  *ctx;
@@ -770,8 +860,10 @@ ngx_http_deepinfer_timer_handler(ngx_event_t *ev)
 
     ngx_http_set_log_request(c->log, ctx->request);
 
-    if (ctx->engine) {
-        ngx_http_deepinfer_engine_poll(ctx->engine);
+    for (i = 0; i < ctx->n_subs; i++) {
+        if (ctx->subs[i].engine) {
+            ngx_http_deepinfer_engine_poll(ctx->subs[i].engine);
+        }
     }
 
     if (ping == 0) {
@@ -830,7 +922,7 @@ ngx_http_deepinfer_cleanup(void *data)
         ngx_del_timer(&ctx->timer);
     }
 
-    ngx_http_deepinfer_engine_release(ctx);
+    ngx_http_deepinfer_release(ctx);
     ngx_http_deepinfer_store_forget(&ctx->fetch);
 
     if (!ctx->finalized) {

@@ -29,6 +29,7 @@ typedef struct {
     di_completions_t *out;
     di_sbuf_t         b;
     bool              stopped, done;
+    uint32_t          prompt;    /* that run_token(), run_finish() go to    */
 } run_t;
 
 static void
@@ -62,15 +63,15 @@ run_close(run_t *r)
 static void
 run_token(run_t *r, uint32_t choice, int32_t token)
 {
-    CHECK_EQ_INT(di_completions_tokens(r->out, choice, &token, 1, &r->b,
-                                       &r->stopped), DI_OK);
+    CHECK_EQ_INT(di_completions_tokens(r->out, r->prompt, choice, &token, 1,
+                                       &r->b, &r->stopped), DI_OK);
 }
 
 static void
 run_finish(run_t *r, uint32_t choice, di_completions_finish_t reason)
 {
-    CHECK_EQ_INT(di_completions_finish(r->out, choice, reason, &r->b,
-                                       &r->done), DI_OK);
+    CHECK_EQ_INT(di_completions_finish(r->out, r->prompt, choice, reason,
+                                       &r->b, &r->done), DI_OK);
 }
 
 static void
@@ -121,18 +122,24 @@ prompts(void)
     run_t r;
 
     run_open(&r, "[\"a\",\"b\"]", "\"n\":2");
-    for (uint32_t p = 0; p < 2; p++) {
-        r.done = false;
+    for (uint32_t p = 2; p-- > 0; ) {
         CHECK_EQ_INT(di_completions_start(r.out, p, (int32_t[]) { 'a' }, 1, 0,
                                           p), DI_OK);
-        run_token(&r, 1, W_YOU);
-        run_token(&r, 0, W_HI);
-        run_token(&r, 0, TINY_EOS);
-        run_finish(&r, 0, DI_COMPLETIONS_STOP);
-        CHECK(!r.done);
-        run_finish(&r, 1, DI_COMPLETIONS_LENGTH);
-        CHECK(r.done);
     }
+    for (uint32_t i = 0; i < 2; i++) {
+        for (r.prompt = 0; r.prompt < 2; r.prompt++) {
+            run_token(&r, i, i == 0 ? W_HI : W_YOU);
+            if (i == 0)
+                run_token(&r, 0, TINY_EOS);
+            run_finish(&r, i, i == 0 ? DI_COMPLETIONS_STOP
+                                     : DI_COMPLETIONS_LENGTH);
+            CHECK(r.done == (i == 1));
+        }
+    }
+    CHECK_EQ_INT(di_completions_tokens(r.out, 2, 0, NULL, 0, &r.b,
+                                       &r.stopped), DI_EINVAL);
+    CHECK_EQ_INT(di_completions_finish(r.out, 2, 0, DI_COMPLETIONS_STOP, &r.b,
+                                       &r.done), DI_EINVAL);
 
     CHECK_EQ_INT(di_completions_body(r.out, &r.b), DI_OK);
     run_expect(&r, HEAD
@@ -161,10 +168,13 @@ echoes(void)
 
     run_open(&r, "\"a\"", "\"echo\":true,\"logprobs\":2");
     CHECK_EQ_INT(di_completions_start(r.out, 0, ids + 1, 3, 0, 0), DI_OK);
-    CHECK_EQ_INT(di_completions_prompt_logprob(r.out, 2, -4, NULL, 0), DI_OK);
-    CHECK_EQ_INT(di_completions_prompt_logprob(r.out, 1, -2, top, 2), DI_OK);
-    CHECK_EQ_INT(di_completions_prompt_logprob(r.out, 2, -3, top, 1), DI_OK);
-    CHECK_EQ_INT(di_completions_logprob(r.out, 0, W_HI, -1, top, 2), DI_OK);
+    CHECK_EQ_INT(di_completions_prompt_logprob(r.out, 0, 2, -4, NULL, 0),
+                 DI_OK);
+    CHECK_EQ_INT(di_completions_prompt_logprob(r.out, 0, 1, -2, top, 2),
+                 DI_OK);
+    CHECK_EQ_INT(di_completions_prompt_logprob(r.out, 0, 2, -3, top, 1),
+                 DI_OK);
+    CHECK_EQ_INT(di_completions_logprob(r.out, 0, 0, W_HI, -1, top, 2), DI_OK);
     run_token(&r, 0, W_HI);
     run_finish(&r, 0, DI_COMPLETIONS_LENGTH);
     CHECK_EQ_INT(di_completions_body(r.out, &r.b), DI_OK);
@@ -184,7 +194,7 @@ echoes(void)
 
     run_open(&r, "\"a\"", "\"echo\":true,\"logprobs\":0,\"stream\":true");
     CHECK_EQ_INT(di_completions_start(r.out, 0, ids, 2, 1, 0), DI_OK);
-    CHECK_EQ_INT(di_completions_prompt_logprob(r.out, 1, -2, top, 2), DI_OK);
+    CHECK_EQ_INT(di_completions_prompt_logprob(r.out, 0, 1, -2, top, 2), DI_OK);
     run_token(&r, 0, TINY_EOS);
     run_expect(&r, "data: " HEAD "{\"index\":0,\"text\":\"a\",\"logprobs\":"
                "{\"text_offset\":[0],\"token_logprobs\":[-2.0],\"tokens\":"
@@ -228,7 +238,7 @@ chunkings(unsigned seed)
         for (i = 0; i < len; i += n) {
             n = k == 0 ? 1 : 1 + (size_t) rand() % 5;
             n = n < len - i ? n : len - i;
-            CHECK_EQ_INT(di_completions_tokens(r.out, 0, tokens + i, n, &r.b,
+            CHECK_EQ_INT(di_completions_tokens(r.out, 0, 0, tokens + i, n, &r.b,
                                                &r.stopped), DI_OK);
         }
         run_finish(&r, 0, DI_COMPLETIONS_STOP);
@@ -255,9 +265,10 @@ no_memory(void)
         nomem_after(n);
         rc = di_completions_start(r.out, 0, &token, 1, 0, 0);
         if (rc == DI_OK)
-            rc = di_completions_logprob(r.out, 0, token, -1, NULL, 0);
+            rc = di_completions_logprob(r.out, 0, 0, token, -1, NULL, 0);
         if (rc == DI_OK)
-            rc = di_completions_tokens(r.out, 0, &token, 1, NULL, &r.stopped);
+            rc = di_completions_tokens(r.out, 0, 0, &token, 1, NULL,
+                                       &r.stopped);
         if (!nomem_off())
             break;
         CHECK_EQ_INT(rc, DI_ENOMEM);

@@ -54,21 +54,24 @@ typedef struct {
     di_sbuf_t               gathered;    /* body: escaped text              */
 } choice_t;
 
+typedef struct {
+    uint32_t       running;      /* of its choices; 0 before start(), too   */
+    di_sbuf_t      echo;         /* bytes of the prompt                     */
+    entries_t      entries;      /* of its tokens                           */
+    const int32_t *ids;          /* its tokens [n_ids]                      */
+    size_t         n_ids;
+    size_t         hidden;       /* of them, the first                      */
+} prompt_t;
+
 struct di_completions_s {
     const di_req_params_t *params;
     const di_vocab_t      *vocab;
     di_stops_t             stops;
     di_sbuf_t              head;         /* of chunk and body, to choices[  */
+    prompt_t              *prompts;      /* [n_prompts]                     */
     uint32_t               n_prompts;
-    uint32_t               prompt;       /* the current one                 */
-    uint32_t               running;      /* of its choices                  */
-    uint64_t               prompt_tokens;    /* of all prompts so far       */
+    uint64_t               prompt_tokens;    /* of all that have started    */
     uint64_t               cached_tokens;
-    di_sbuf_t              echo;         /* bytes of the current prompt     */
-    entries_t              prompt_entries;   /* of its tokens               */
-    const int32_t         *ids;          /* its tokens [n_ids], in start()  */
-    size_t                 n_ids;
-    size_t                 hidden;       /* of them, the first              */
     choice_t               choices[];    /* [n_prompts * params->n]         */
 };
 
@@ -116,6 +119,10 @@ di_completions_open(const di_req_t *req, const di_vocab_t *vocab,
 
     o->params = params;
     o->vocab = vocab;
+    o->prompts = calloc(n_prompts, sizeof(*o->prompts));
+    if (o->prompts == NULL)
+        goto failed;
+
     o->n_prompts = (uint32_t) n_prompts;
     write_head(o, id, model, created);
 
@@ -140,6 +147,7 @@ void
 di_completions_close(di_completions_t *out)
 {
     choice_t *c;
+    prompt_t *p;
 
     if (out == NULL)
         return;
@@ -150,10 +158,14 @@ di_completions_close(di_completions_t *out)
         di_sbuf_free(&c->gathered);
     }
 
+    for (p = out->prompts; p < out->prompts + out->n_prompts; p++) {
+        di_sbuf_free(&p->echo);
+        free(p->entries.entries);
+    }
+
     di_stops_deinit(&out->stops);
     di_sbuf_free(&out->head);
-    di_sbuf_free(&out->echo);
-    free(out->prompt_entries.entries);
+    free(out->prompts);
     free(out);
 }
 
@@ -366,20 +378,19 @@ di_completions_start(di_completions_t *out, uint32_t prompt,
                      uint32_t cached_tokens)
 {
     const char *bytes;
+    prompt_t   *p;
     size_t      i, len;
 
     if (prompt >= out->n_prompts)
         return DI_EINVAL;
 
-    out->prompt = prompt;
-    out->running = out->params->n;
+    p = &out->prompts[prompt];
+    p->running = out->params->n;
+    p->ids = ids;
+    p->n_ids = n;
+    p->hidden = hidden;
     out->prompt_tokens += n;
     out->cached_tokens += cached_tokens;
-    out->ids = ids;
-    out->n_ids = n;
-    out->hidden = hidden;
-    out->echo.len = 0;
-    out->prompt_entries.n = 0;
 
     if (!out->params->echo)
         return DI_OK;
@@ -387,76 +398,83 @@ di_completions_start(di_completions_t *out, uint32_t prompt,
     for (i = hidden; i < n; i++) {
         bytes = di_vocab_bytes(out->vocab, ids[i], &len);
         if (bytes != NULL)
-            di_sbuf_add(&out->echo, bytes, len);
+            di_sbuf_add(&p->echo, bytes, len);
     }
 
     if (out->params->logprobs && hidden == 0 && n > 0
-        && push_entry(out, &out->prompt_entries, ids[0], false, 0, NULL, 0)
-           != DI_OK)
+        && push_entry(out, &p->entries, ids[0], false, 0, NULL, 0) != DI_OK)
         return DI_ENOMEM;
 
-    return out->echo.failed ? DI_ENOMEM : DI_OK;
+    return p->echo.failed ? DI_ENOMEM : DI_OK;
 }
 
 int
-di_completions_prompt_logprob(di_completions_t *out, uint32_t position,
-                              float logprob, const di_completions_top_t *top,
-                              size_t n_top)
+di_completions_prompt_logprob(di_completions_t *out, uint32_t prompt,
+                              uint32_t position, float logprob,
+                              const di_completions_top_t *top, size_t n_top)
 {
+    prompt_t *p;
+
+    if (prompt >= out->n_prompts)
+        return DI_EINVAL;
+
+    p = &out->prompts[prompt];
+
     /* The next one that has no entry, and no other. */
-    if (!out->params->echo || !out->params->logprobs
-        || position >= out->n_ids
-        || position != out->hidden + out->prompt_entries.n)
+    if (!out->params->echo || !out->params->logprobs || position >= p->n_ids
+        || position != p->hidden + p->entries.n)
         return DI_OK;
 
-    return push_entry(out, &out->prompt_entries, out->ids[position], true,
-                      logprob, top, n_top);
+    return push_entry(out, &p->entries, p->ids[position], true, logprob, top,
+                      n_top);
 }
 
 /* The echo comes before a choice's first token. */
 static int
 open_choice(di_completions_t *out, choice_t *c)
 {
-    entry_t *e;
-    size_t   i;
-    bool     stopped = false;
+    const prompt_t *p = &out->prompts[(size_t) (c - out->choices)
+                                      / out->params->n];
+    entry_t        *e;
+    size_t          i;
+    bool            stopped = false;
 
     if (c->opened)
         return DI_OK;
 
     c->opened = true;
 
-    for (i = 0; i < out->prompt_entries.n; i++) {
+    for (i = 0; i < p->entries.n; i++) {
         e = add_entry(&c->queue);
         if (e == NULL)
             return DI_ENOMEM;
-        *e = out->prompt_entries.entries[i];
+        *e = p->entries.entries[i];
         place_entry(out, c, e);
     }
 
-    c->fed = out->echo.len;
-    return di_text_feed(&c->text, &out->stops, out->echo.data, out->echo.len,
+    c->fed = p->echo.len;
+    return di_text_feed(&c->text, &out->stops, p->echo.data, p->echo.len,
                         false, &stopped);
 }
 
 /* ------------------------------------------------------------------ tokens */
 
-/* The choice of the current prompt, or NULL. */
+/* A choice of a prompt, or NULL. */
 static choice_t *
-choice_of(di_completions_t *out, uint32_t choice)
+choice_of(di_completions_t *out, uint32_t prompt, uint32_t choice)
 {
-    if (choice >= out->params->n)
+    if (prompt >= out->n_prompts || choice >= out->params->n)
         return NULL;
 
-    return &out->choices[out->prompt * out->params->n + choice];
+    return &out->choices[prompt * out->params->n + choice];
 }
 
 int
-di_completions_logprob(di_completions_t *out, uint32_t choice, int32_t token,
-                       float logprob, const di_completions_top_t *top,
-                       size_t n_top)
+di_completions_logprob(di_completions_t *out, uint32_t prompt, uint32_t choice,
+                       int32_t token, float logprob,
+                       const di_completions_top_t *top, size_t n_top)
 {
-    choice_t *c = choice_of(out, choice);
+    choice_t *c = choice_of(out, prompt, choice);
 
     if (c == NULL)
         return DI_EINVAL;
@@ -525,12 +543,12 @@ show(di_completions_t *out, choice_t *c, bool final, di_sbuf_t *sse)
 }
 
 int
-di_completions_tokens(di_completions_t *out, uint32_t choice,
+di_completions_tokens(di_completions_t *out, uint32_t prompt, uint32_t choice,
                       const int32_t *tokens, size_t n, di_sbuf_t *sse,
                       bool *stopped)
 {
     const char *bytes;
-    choice_t   *c = choice_of(out, choice);
+    choice_t   *c = choice_of(out, prompt, choice);
     size_t      i, len;
 
     *stopped = false;
@@ -577,16 +595,19 @@ reason_name(di_completions_finish_t reason)
 }
 
 int
-di_completions_finish(di_completions_t *out, uint32_t choice,
+di_completions_finish(di_completions_t *out, uint32_t prompt, uint32_t choice,
                       di_completions_finish_t reason, di_sbuf_t *sse,
                       bool *done)
 {
-    choice_t *c = choice_of(out, choice);
+    choice_t *c = choice_of(out, prompt, choice);
+    prompt_t *p;
 
-    *done = out->running == 0;
+    *done = false;
     if (c == NULL)
         return DI_EINVAL;
 
+    p = &out->prompts[prompt];
+    *done = p->running == 0;
     if (c->reason != 0)
         return DI_OK;
 
@@ -594,7 +615,7 @@ di_completions_finish(di_completions_t *out, uint32_t choice,
         return DI_ENOMEM;
 
     c->reason = c->stopped ? DI_COMPLETIONS_STOP : reason;
-    *done = --out->running == 0;
+    *done = --p->running == 0;
 
     if (!out->params->stream)
         return DI_OK;
