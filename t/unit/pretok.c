@@ -23,7 +23,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#include "tokenizer/vocab/pretok.h"
+#include "tokenizer/vocab/pretok_block.h"
 
 #include "check.h"
 
@@ -324,7 +324,7 @@ to_file(const char *pattern, char *out)
 
 /* Text of plain characters, long enough for blocks; now and then another. */
 static void
-test_blocks(void)
+test_plain(void)
 {
     static const char often[] = "aZ19.-' \t\n\r\n  ";
 
@@ -347,6 +347,26 @@ test_blocks(void)
         }
         check_cuts(text, len);
     }
+}
+
+/* The same by all that cuts blocks on this machine. */
+static void
+test_blocks(void)
+{
+    unsigned n = 0;
+
+    while (di_pretok_block(n) != NULL) {
+        for (size_t k = 0; k < N_KINDS; k++)
+            kinds[k].scan.block = di_pretok_block(n);
+        test_plain();
+        n++;
+    }
+    printf("%u ways to cut blocks\n", n);
+    for (size_t k = 0; k < N_KINDS; k++)
+        kinds[k].scan.block = NULL;
+    test_plain();
+    for (size_t k = 0; k < N_KINDS; k++)
+        kinds[k].scan.block = di_pretok_block(0);
 }
 
 /* Each code point between others of every class. */

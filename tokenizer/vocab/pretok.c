@@ -176,7 +176,7 @@ di_pretok_init(di_pretok_t *p, di_pretok_kind_t kind)
 
     memset(p, 0, sizeof(*p));
     p->kind = kind;
-    p->classify = di_pretok_classifier();
+    p->block = di_pretok_block(0);
     p->selectors = fine ? PRETOK_M : PRETOK_O;
 
     for (uint32_t c = 0; c < DI_PRETOK_CODES; c++)
@@ -599,26 +599,12 @@ di_pretok_split(const di_pretok_t *p, const char *text, size_t len, size_t at)
     return len;
 }
 
-/* Enter the ends of the pre-tokens that a block decides; their number. */
-static size_t
-pretok_block(const di_pretok_t *p, const char *text, size_t pos,
-             uint32_t *ends)
-{
-    di_pretok_classes_t classes = p->classify((const uint8_t *) text + pos);
-    uint64_t            starts = di_pretok_starts(p->kind, &classes) & ~1ull;
-    size_t              n = 0;
-
-    for (; starts != 0; starts &= starts - 1)
-        ends[n++] = (uint32_t) (pos + (size_t) __builtin_ctzll(starts));
-    return n;
-}
-
 /* Is a block worth the while?  Not where plain text ends at once. */
 static inline bool
 pretok_is_plain(const di_pretok_t *p, const char *text, size_t len,
                 size_t pos)
 {
-    return p->classify != NULL && len - pos >= DI_PRETOK_BLOCK
+    return p->block != NULL && len - pos >= DI_PRETOK_BLOCK
            && ((text[pos] | text[pos + 1] | text[pos + 2]) & 0x80) == 0;
 }
 
@@ -634,7 +620,7 @@ di_pretok_cut(const di_pretok_t *p, const char *text, size_t len, size_t pos,
         size_t found = 0;
 
         if (pretok_is_plain(p, text, len, pos))
-            found = pretok_block(p, text, pos, ends + n);
+            found = p->block(p->kind, s + pos, (uint32_t) pos, ends + n);
         else if (seams && len - pos >= 3
                  && di_seams_takes(di_seams_code(s + pos)))
             found = di_seams_run(p->seams, s, pos, len, ends + n, cap - n);

@@ -34,14 +34,13 @@ typedef enum {
     DI_PRETOK_RE,           /* patterns of the file's own                    */
 } di_pretok_kind_t;
 
-struct di_pretok_classes_s;
-
 typedef struct {
     di_pretok_kind_t kind;
     di_pretok_re_t  *re;    /* of the kind DI_PRETOK_RE, which nothing below
                                but opening and closing is for                */
-    struct di_pretok_classes_s (*classify)(const uint8_t *s);   /* of
-                               pretok_block.h; NULL: not on this machine     */
+    size_t (*block)(di_pretok_kind_t kind, const uint8_t *s, uint32_t pos,
+                    uint32_t *ends);    /* of pretok_block.h; NULL: not on
+                               this machine                                  */
     const di_seams_t *seams;    /* where di_pretok_cut() may cut further;
                                NULL: nowhere                                 */
     uint8_t selectors;      /* class of the variation selectors              */

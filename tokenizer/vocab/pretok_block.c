@@ -12,6 +12,17 @@
 
 #include "pretok_block.h"
 
+/* Classes of the bytes of a block, a bit for each. */
+typedef struct {
+    uint64_t letters;
+    uint64_t numbers;
+    uint64_t spaces;        /* U+0020                                        */
+    uint64_t white;         /* it, and tab to carriage return                */
+    uint64_t newlines;      /* \r and \n                                     */
+    uint64_t hard;          /* controls, and all that is not ASCII           */
+    uint64_t quotes;        /* apostrophes                                   */
+} block_classes_t;
+
 /* In what the patterns differ, within ASCII. */
 typedef struct {
     bool any_prefix;        /* any white space but newlines, or one mark,
@@ -103,7 +114,7 @@ block_decided(uint64_t white, unsigned n)
 }
 
 static inline uint64_t
-block_starts(block_rules_t r, const di_pretok_classes_t *c)
+block_starts(block_rules_t r, const block_classes_t *c)
 {
     uint64_t hard = c->hard | (r.quotes ? c->quotes : 0);
     uint64_t marks = ~(c->letters | c->numbers | c->white | hard);
@@ -121,8 +132,10 @@ block_starts(block_rules_t r, const di_pretok_classes_t *c)
     return (starts & block_decided(c->white, n)) | 1;
 }
 
-uint64_t
-di_pretok_starts(di_pretok_kind_t kind, const di_pretok_classes_t *c)
+/* The decided starts of pre-tokens in a block, bit 0 being one.  The last of
+ * them is where the undecided rest begins. */
+static inline uint64_t
+block_starts_of(di_pretok_kind_t kind, const block_classes_t *c)
 {
     switch (kind) {
     case DI_PRETOK_GPT2:
@@ -163,7 +176,7 @@ block_bits(__m256i low, __m256i high)
 }
 
 __attribute__((target("avx2")))
-static di_pretok_classes_t
+static inline block_classes_t
 block_classify_avx2(const uint8_t *s)
 {
     const __m256i fold = _mm256_set1_epi8(0x20);
@@ -186,7 +199,7 @@ block_classify_avx2(const uint8_t *s)
             _mm256_set1_epi8((char) 0xff));
         white[i] = _mm256_or_si256(white[i], spaces[i]);
     }
-    return (di_pretok_classes_t) {
+    return (block_classes_t) {
         .letters = block_bits(letters[0], letters[1]),
         .numbers = block_bits(numbers[0], numbers[1]),
         .spaces = block_bits(spaces[0], spaces[1]),
@@ -197,17 +210,99 @@ block_classify_avx2(const uint8_t *s)
     };
 }
 
-di_pretok_classify_t
-di_pretok_classifier(void)
+__attribute__((target("avx2,bmi")))
+static size_t
+block_cut_avx2(di_pretok_kind_t kind, const uint8_t *s, uint32_t pos,
+               uint32_t *ends)
 {
-    return __builtin_cpu_supports("avx2") ? block_classify_avx2 : NULL;
+    block_classes_t classes = block_classify_avx2(s);
+    uint64_t        starts = block_starts_of(kind, &classes) & ~1ull;
+    size_t          n = 0;
+
+    for (; starts != 0; starts &= starts - 1)
+        ends[n++] = pos + (uint32_t) __builtin_ctzll(starts);
+    return n;
+}
+
+#define BLOCK_AVX512  "avx512f,avx512bw,avx512vl,avx512vbmi2,bmi,popcnt"
+
+__attribute__((target(BLOCK_AVX512)))
+static inline uint64_t
+block_mask(__m512i v, char first, char n)
+{
+    return _mm512_cmplt_epu8_mask(_mm512_sub_epi8(v, _mm512_set1_epi8(first)),
+                                  _mm512_set1_epi8(n));
+}
+
+__attribute__((target(BLOCK_AVX512)))
+static inline block_classes_t
+block_classify_avx512(const uint8_t *s)
+{
+    const __m512i   fold = _mm512_set1_epi8(0x20);
+    __m512i         v = _mm512_loadu_si512(s);
+    block_classes_t c = {
+        .letters = block_mask(_mm512_or_si512(v, fold), 'a', 26),
+        .numbers = block_mask(v, '0', 10),
+        .spaces = _mm512_cmpeq_epi8_mask(v, fold),
+        .white = block_mask(v, '\t', 5),
+        .newlines = _mm512_cmpeq_epi8_mask(v, _mm512_set1_epi8('\n'))
+                    | _mm512_cmpeq_epi8_mask(v, _mm512_set1_epi8('\r')),
+        .quotes = _mm512_cmpeq_epi8_mask(v, _mm512_set1_epi8('\'')),
+    };
+
+    c.hard = ~(block_mask(v, 0x20, 0x5f) | c.white);
+    c.white |= c.spaces;
+    return c;
+}
+
+/* The numbers of the bits that are set, made by one instruction. */
+__attribute__((target(BLOCK_AVX512)))
+static size_t
+block_cut_avx512(di_pretok_kind_t kind, const uint8_t *s, uint32_t pos,
+                 uint32_t *ends)
+{
+    static const uint8_t numbers[64] = {
+        0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+        16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
+        32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47,
+        48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63,
+    };
+    const __m512i   base = _mm512_set1_epi32((int) pos);
+    block_classes_t classes = block_classify_avx512(s);
+    uint64_t        starts = block_starts_of(kind, &classes) & ~1ull;
+    size_t          n = (size_t) __builtin_popcountll(starts);
+    __m512i         at = _mm512_maskz_compress_epi8(
+                             starts, _mm512_loadu_si512(numbers));
+
+    for (size_t i = 0; i < n; i += 16) {
+        __m128i four = _mm512_castsi512_si128(at);
+
+        _mm512_storeu_si512(ends + i, _mm512_add_epi32(
+                                          base, _mm512_cvtepu8_epi32(four)));
+        at = _mm512_alignr_epi64(at, at, 2);
+    }
+    return n;
+}
+
+di_pretok_block_t
+di_pretok_block(unsigned i)
+{
+    if (__builtin_cpu_supports("avx512vbmi2")
+        && __builtin_cpu_supports("avx512bw")
+        && __builtin_cpu_supports("avx512vl") && i-- == 0)
+        return block_cut_avx512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi")
+        && i == 0)
+        return block_cut_avx2;
+    return NULL;
 }
 
 #else
 
-di_pretok_classify_t
-di_pretok_classifier(void)
+di_pretok_block_t
+di_pretok_block(unsigned i)
 {
+    (void) i;
     return NULL;
 }
 

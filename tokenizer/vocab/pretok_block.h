@@ -18,26 +18,15 @@
 
 #define DI_PRETOK_BLOCK  64         /* bytes                                 */
 
-/* Classes of the bytes of a block, a bit for each. */
-typedef struct di_pretok_classes_s {
-    uint64_t letters;
-    uint64_t numbers;
-    uint64_t spaces;        /* U+0020                                        */
-    uint64_t white;         /* it, and tab to carriage return                */
-    uint64_t newlines;      /* \r and \n                                     */
-    uint64_t hard;          /* controls, and all that is not ASCII           */
-    uint64_t quotes;        /* apostrophes                                   */
-} di_pretok_classes_t;
+/* Enter the ends of the pre-tokens that the block of 64 bytes at s decides,
+ * each plus pos, which is the block's place in the text; their number.  The
+ * last is where the undecided rest begins.  ends[DI_PRETOK_BLOCK], all of
+ * which may be written. */
+typedef size_t (*di_pretok_block_t)(di_pretok_kind_t kind, const uint8_t *s,
+                                    uint32_t pos, uint32_t *ends);
 
-/* What finds the classes of the 64 bytes at s; NULL: this machine has no
- * instructions for it. */
-typedef di_pretok_classes_t (*di_pretok_classify_t)(const uint8_t *s);
-
-di_pretok_classify_t di_pretok_classifier(void);
-
-/* The decided starts of pre-tokens in a block, bit 0 being one.  The last of
- * them is where the undecided rest begins. */
-uint64_t di_pretok_starts(di_pretok_kind_t kind,
-                          const di_pretok_classes_t *classes);
+/* The i-th of those that this machine has instructions for, the best first;
+ * NULL: there is none. */
+di_pretok_block_t di_pretok_block(unsigned i);
 
 #endif
