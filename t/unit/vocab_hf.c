@@ -189,6 +189,30 @@ test_good(void)
     di_vocab_close(v);
 }
 
+/* Tokens that merging doesn't make, where a pre-token becomes them even so:
+ * long ones, and such as a part of another pre-token spells, too. */
+static void
+test_words(void)
+{
+#define HAN    0xe5 + 1, 0x9b + 1, 0xbd + 1
+    static const char from[] = "\"ignore_merges\": false, \"vocab\": "
+                               "{\"<bos>\": 0";
+    di_vocab_t *v = open_vocab(from, "\"ignore_merges\": true, \"vocab\": "
+                               "{\"<bos>\": 0, \"zzzzzzzzzzzzzzzzzz\": 263");
+
+    ENCODES(v, false, "zzzzzzzzzzzzzzzzzz1abababababababab1zzzzzzzzzzzzzzzzzz",
+            263, B('1'), 257, 257, 257, 257, 257, 257, 257, 257, B('1'), 263);
+    di_vocab_close(v);
+
+    v = open_vocab(from, "\"ignore_merges\": true, \"vocab\": "
+                   "{\"<bos>\": 0, \"åĽ½\": 263");
+    ENCODES(v, false, "国1国国国国国国1国", 263, B('1'), HAN, HAN, HAN, HAN, HAN,
+            HAN, B('1'), 263);
+    ENCODES(v, false, "国国国国国国1国", HAN, HAN, HAN, HAN, HAN, HAN, B('1'), 263);
+    di_vocab_close(v);
+#undef HAN
+}
+
 static void
 test_faults(void)
 {
@@ -486,6 +510,7 @@ main(int argc, char **argv)
     seed = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t) time(NULL);
     printf("seed %" PRIu64 "\n", seed);
     test_good();
+    test_words();
     test_faults();
     test_truncated();
     test_nomem();

@@ -3,10 +3,12 @@
  *
  * Text is cut into pre-tokens (pretok.c), and each is encoded by itself.
  * Most have been seen before: those of up to 15 bytes are looked up in a
- * direct-mapped cache from bytes to ids.  Of the rest many are a token as
- * they are, which one look-up in the vocabulary tells.
+ * cache from bytes to ids, hundreds of them together, as nearly all the time
+ * goes into waiting for memory.  Of the rest many are a token as they are,
+ * which one look-up in the vocabulary tells, and others are short enough to
+ * apply the merge rules to them (join.c).
  *
- * Others are not encoded by merging, but from the left: the longest token
+ * Long ones are encoded from the left instead: the longest token
  * that stays apart from the one before it (merges.h) comes next.  If none
  * does, the last token was wrong: it is taken back, and the next shorter one
  * tried in its place.  As every prefix of a text has just one encoding, a
@@ -23,27 +25,39 @@
 #include <string.h>
 
 #include "cache.h"
+#include "join.h"
 
-#define BPE_ENDS        128         /* pre-tokens cut at once                */
-#define BPE_PIECES      32          /* pieces encoded at once                */
+#define BPE_BATCH       256         /* pre-tokens encoded together           */
+#define BPE_TEXTS       32          /* of these by applying rules            */
+#define BPE_CUTS        32          /* pieces of a long one cut at once      */
 #define BPE_PERIOD      4           /* tokens of a cycle                     */
 #define BPE_SHORT_MAX   128         /* bytes encoded on the stack            */
 #define BPE_KEEP_MAX    65536       /* bytes of scratch kept between calls   */
 #define BPE_TEXT_MAX    INT32_MAX   /* bytes of a text                       */
 
-/* A part of the text that is encoded by itself. */
+/* Pre-tokens that are encoded together.  Those that the cache doesn't have
+ * are encoded abreast, up to BPE_TEXTS at once. */
 typedef struct {
-    di_vocab_key_t    key;          /* high 0: it is too long for a key      */
-    di_cache_entry_t *set;          /* its place in the cache, if it has one */
-    uint32_t          at;           /* in the text                           */
-    uint32_t          len;          /* bytes                                 */
-} bpe_piece_t;
+    di_vocab_key_t    keys[BPE_BATCH];
+    di_cache_entry_t *sets[BPE_BATCH];      /* their places in the cache     */
+    di_cache_entry_t  found[BPE_BATCH];     /* copies of entries             */
+    uint64_t          missed[BPE_BATCH / 64];   /* a bit for each without    */
+    uint16_t          more_at[BPE_BATCH];   /* of those that have many ids:
+                                               where in more[], and          */
+    uint16_t          more_n[BPE_BATCH];    /* how many; 0: none yet         */
+    int32_t           more[BPE_BATCH * DI_VOCAB_KEY_MAX + DI_JOIN_MAX];
+    size_t            n_more;
+    di_join_t         texts[BPE_TEXTS];     /* being encoded                 */
+    uint8_t           texts_of[BPE_TEXTS];  /* the pre-tokens that they are  */
+    size_t            n_texts;
+} bpe_batch_t;
+
+_Static_assert(BPE_BATCH <= UINT8_MAX + 1, "texts_of");
 
 struct di_tok_s {
     const di_vocab_t *vocab;
-    bpe_piece_t       pieces[BPE_PIECES];   /* gathered, not yet encoded     */
-    size_t            n_pieces;
     di_cache_t        cache;
+    bpe_batch_t       batch;
     char             *scratch;      /* [room] for a long pre-token           */
     size_t            room;
 };
@@ -217,54 +231,73 @@ bpe_long(di_tok_t *t, const uint8_t *s, size_t len, bpe_out_t *out)
     return DI_OK;
 }
 
-/* Encode a piece of Chinese characters and kana, starting from the tokens of
+/* Start encoding a piece of Chinese characters and kana from the tokens of
  * these instead of bytes.  No rule joins a part of one with another here, so
  * all that a character's bytes make of themselves first is its token; and as
  * rules come behind those that make their sides, it makes no difference that
- * it is there before its time.  Returns the number of ids; 0: this way isn't
- * open to the piece. */
-static size_t
-bpe_chars(const di_vocab_t *v, const uint8_t *s, size_t len,
-          int32_t ids[BPE_SHORT_MAX])
+ * it is there before its time.  false: this way isn't open to the piece. */
+static bool
+bpe_start_chars(const di_vocab_t *v, const uint8_t *s, size_t len,
+                di_join_t *text)
 {
+    int32_t  ids[DI_JOIN_MAX];
     uint32_t left = 0, code;
 
-    if (v->chars == NULL || len % 3 != 0 || len > 3 * DI_MERGES_SHORT)
-        return 0;
+    if (v->chars == NULL || len % 3 != 0)
+        return false;
     for (size_t i = 0; i < len; i += 3) {
         code = di_seams_code(s + i);
         if (!di_seams_takes(code)
             || (left != 0 && di_seams_is_partial(&v->seams, left, code)))
-            return 0;
+            return false;
         ids[i / 3] = v->chars[code - DI_SEAMS_FIRST];
         if (ids[i / 3] < 0)
-            return 0;
+            return false;
         left = code;
     }
-    return di_merges_encode_from(&v->merges, ids, len / 3);
+    di_join_ids(&v->merges, ids, len / 3, text);
+    return true;
 }
 
-/* The same for up to BPE_SHORT_MAX bytes, on the stack; returns the number
- * of ids. */
-static size_t
-bpe_short(const di_vocab_t *v, const uint8_t *s, size_t len,
-          int32_t ids[BPE_SHORT_MAX])
+/* Start encoding a piece by the rules.  false: it is too long for that, or
+ * no byte of it has a token. */
+static bool
+bpe_start(const di_vocab_t *v, const uint8_t *s, size_t len, di_join_t *text)
 {
-    uint64_t left[BPE_SHORT_MAX / 64 + 1] = { 0 };
-    uint8_t  copy[BPE_SHORT_MAX];
-    size_t   n = bpe_chars(v, s, len, ids);
+    uint8_t copy[DI_JOIN_MAX];
 
-    if (n > 0)
-        return n;
+    if (len <= 3 * DI_JOIN_MAX && bpe_start_chars(v, s, len, text))
+        return true;
+    if (len > DI_JOIN_MAX)
+        return false;
     if (v->bytes_missing) {
         len = bpe_filter(v, s, len, copy);
         s = copy;
     }
-    if (len == 0)
-        return 0;
-    if (len <= DI_MERGES_SHORT)
-        return di_merges_encode(&v->merges, v->byte_ids, s, len, ids);
-    return bpe_encode(v, s, len, ids, left);
+    if (len > 0)
+        di_join_bytes(&v->merges, v->byte_ids, s, len, text);
+    return len > 0;
+}
+
+/* Encode up to BPE_SHORT_MAX bytes, on the stack; returns the number of
+ * ids. */
+static size_t
+bpe_short(const di_vocab_t *v, const uint8_t *s, size_t len,
+          int32_t ids[BPE_SHORT_MAX])
+{
+    uint64_t  left[BPE_SHORT_MAX / 64 + 1] = { 0 };
+    uint8_t   copy[BPE_SHORT_MAX];
+    di_join_t text;
+
+    if (bpe_start(v, s, len, &text)) {
+        di_join_run(&v->merges, &text, 1);
+        return di_join_result(&text, ids);
+    }
+    if (v->bytes_missing) {
+        len = bpe_filter(v, s, len, copy);
+        s = copy;
+    }
+    return len > 0 ? bpe_encode(v, s, len, ids, left) : 0;
 }
 
 static inline void
@@ -272,21 +305,6 @@ bpe_put_all(bpe_out_t *out, const int32_t *ids, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         bpe_put(out, ids[i]);
-}
-
-/* Put the ids of an entry.  Where there is room, all that it may have are
- * copied, and what comes next overwrites those that it hasn't. */
-static inline void
-bpe_put_entry(bpe_out_t *out, const di_cache_entry_t *entry)
-{
-    size_t n = di_cache_count(entry);
-
-    if (out->cap < DI_CACHE_IDS || out->n > out->cap - DI_CACHE_IDS) {
-        bpe_put_all(out, entry->ids, n);
-        return;
-    }
-    memcpy(out->ids + out->n, entry->ids, sizeof(entry->ids));
-    out->n += n;
 }
 
 /* Encode up to BPE_SHORT_MAX bytes, and remember them if they fit. */
@@ -314,117 +332,63 @@ bpe_wide(di_tok_t *t, const uint8_t *s, size_t len, bpe_out_t *out)
         di_cache_wide_enter(set, &key, ids, n);
 }
 
-/* What a piece became, to be entered in the cache. */
-typedef struct {
-    const bpe_piece_t *piece;
-    int32_t            ids[DI_CACHE_IDS];
-    size_t             n;
-} bpe_new_t;
-
-/* Encode a piece that has no entry for its key.  *made: what to enter. */
+/* Encode a piece of a pre-token; `left` bytes of text start at s. */
 static int
-bpe_miss(di_tok_t *t, const char *text, const bpe_piece_t *piece,
-         bpe_new_t *made, bpe_out_t *out)
+bpe_piece(di_tok_t *t, const char *s, size_t len, size_t left, bpe_out_t *out)
 {
-    const uint8_t *s = (const uint8_t *) text + piece->at;
-    int32_t        ids[BPE_SHORT_MAX];
-    size_t         n = 1;
+    const di_vocab_t       *v = t->vocab;
+    const di_cache_entry_t *entry;
+    di_cache_entry_t       *set;
+    di_vocab_key_t          key;
+    int32_t                 ids[BPE_SHORT_MAX];
+    size_t                  n = 1;
+    bool                    hit;
 
-    made->n = SIZE_MAX;
-    if (piece->len > BPE_SHORT_MAX)
-        return bpe_long(t, s, piece->len, out);
-    if (piece->key.high == 0) {
-        bpe_wide(t, s, piece->len, out);
+    /* A whole pre-token with these bytes is something else then. */
+    if (v->words.slots != NULL && len <= DI_VOCAB_KEY_MAX
+        && di_vocab_word(v, s, len) >= 0)
+    {
+        n = bpe_short(v, (const uint8_t *) s, len, ids);
+        bpe_put_all(out, ids, n);
+        return DI_OK;
+    }
+    if (len > BPE_SHORT_MAX)
+        return bpe_long(t, (const uint8_t *) s, len, out);
+    if (len > DI_VOCAB_KEY_MAX) {
+        bpe_wide(t, (const uint8_t *) s, len, out);
         return DI_OK;
     }
 
-    ids[0] = di_vocab_whole(t->vocab, piece->key);
+    key = di_vocab_key(s, len, left);
+    set = di_cache_set(&t->cache, key);
+    entry = di_cache_find(set, key, &hit);
+    if (hit) {
+        bpe_put_all(out, entry->ids, di_cache_count(entry));
+        return DI_OK;
+    }
+    ids[0] = di_vocab_whole(v, key);
     if (ids[0] < 0)
-        n = bpe_short(t->vocab, s, piece->len, ids);
+        n = bpe_short(v, (const uint8_t *) s, len, ids);
     bpe_put_all(out, ids, n);
-    made->piece = piece;
-    made->n = n;
-    memcpy(made->ids, ids, sizeof(made->ids));
+    if (n <= DI_CACHE_IDS)
+        di_cache_enter(set, key, ids, n);
     return DI_OK;
 }
 
-/* Encode the pieces that were gathered.  A first look finds those that the
- * cache knows, and brings what the others need into the core's cache.  What
- * is new is entered last, as it moves other entries. */
+/* Encode a long pre-token, in pieces if it has Chinese characters. */
 static int
-bpe_flush(di_tok_t *t, const char *text, bpe_out_t *out)
+bpe_cut(di_tok_t *t, const char *text, size_t len, size_t pos, size_t end,
+        bpe_out_t *out)
 {
-    const di_cache_entry_t *found[BPE_PIECES];
-    bpe_new_t               made[BPE_PIECES];
-    size_t                  n_made = 0;
-    int                     rc;
-
-    for (size_t i = 0; i < t->n_pieces; i++) {
-        const bpe_piece_t *piece = &t->pieces[i];
-
-        found[i] = NULL;
-        if (piece->key.high == 0)
-            continue;
-        found[i] = di_cache_find(piece->set, piece->key);
-        if (found[i] == NULL)
-            __builtin_prefetch(di_vocab_whole_home(t->vocab, piece->key));
-    }
-    for (size_t i = 0; i < t->n_pieces; i++) {
-        if (found[i] != NULL) {
-            bpe_put_entry(out, found[i]);
-            continue;
-        }
-        rc = bpe_miss(t, text, &t->pieces[i], &made[n_made], out);
-        if (rc != DI_OK)
-            return rc;
-        n_made += made[n_made].n <= DI_CACHE_IDS;
-    }
-    for (size_t i = 0; i < n_made; i++)
-        di_cache_enter(made[i].piece->set, made[i].piece->key, made[i].ids,
-                       made[i].n);
-    t->n_pieces = 0;
-    return DI_OK;
-}
-
-/* Gather the piece text[pos..end). */
-static inline int
-bpe_gather(di_tok_t *t, const char *text, size_t len, size_t pos, size_t end,
-           bpe_out_t *out)
-{
-    bpe_piece_t *piece;
-    int          rc;
-
-    if (t->n_pieces == BPE_PIECES) {
-        rc = bpe_flush(t, text, out);
-        if (rc != DI_OK)
-            return rc;
-    }
-    piece = &t->pieces[t->n_pieces++];
-    piece->at = (uint32_t) pos;
-    piece->len = (uint32_t) (end - pos);
-    piece->key.high = 0;
-    if (end - pos <= DI_VOCAB_KEY_MAX) {
-        piece->key = di_vocab_key(text + pos, end - pos, len - pos);
-        piece->set = di_cache_set(&t->cache, piece->key);
-        __builtin_prefetch(piece->set);
-    }
-    return DI_OK;
-}
-
-/* Gather a pre-token that may have Chinese characters, in pieces. */
-static int
-bpe_gather_cut(di_tok_t *t, const char *text, size_t len, size_t pos,
-               size_t end, bpe_out_t *out)
-{
-    uint32_t ends[BPE_PIECES];
+    uint32_t ends[BPE_CUTS];
     size_t   n;
     int      rc = DI_OK;
 
     while (pos < end) {
         n = di_seams_cut(&t->vocab->seams, (const uint8_t *) text, pos, end,
-                         ends, BPE_PIECES);
+                         ends, BPE_CUTS);
         for (size_t i = 0; rc == DI_OK && i < n; i++) {
-            rc = bpe_gather(t, text, len, pos, ends[i], out);
+            rc = bpe_piece(t, text + pos, ends[i] - pos, len - pos, out);
             pos = ends[i];
         }
         if (rc != DI_OK)
@@ -433,40 +397,166 @@ bpe_gather_cut(di_tok_t *t, const char *text, size_t len, size_t pos,
     return rc;
 }
 
-/* Gather a pre-token of a vocabulary that takes some as they are. */
-static int
-bpe_gather_word(di_tok_t *t, const char *text, size_t len, size_t pos,
-                size_t end, bpe_out_t *out)
+/* Look up up to 64 pre-tokens of a batch from number i on, the first at pos:
+ * all sets are on their way to the core's cache before the first is looked
+ * at. */
+static inline void
+bpe_find(const di_tok_t *t, bpe_batch_t *b, const char *text, size_t len,
+         size_t pos, const uint32_t *ends, size_t i, size_t n)
 {
-    int32_t id = di_vocab_word(t->vocab, text + pos, end - pos);
-    int     rc;
+    bool     roomy = len - pos >= sizeof(di_vocab_key_t)
+                     && ends[n - 1] <= len - sizeof(di_vocab_key_t);
+    uint64_t missed = 0;
+    bool     hit;
 
-    if (id < 0)
-        return bpe_gather_cut(t, text, len, pos, end, out);
-    rc = bpe_flush(t, text, out);
-    bpe_put(out, id);
-    return rc;
+    for (size_t k = i; k < n; k++) {
+        b->keys[k] = di_vocab_key(text + pos, ends[k] - pos,
+                                  roomy ? sizeof(di_vocab_key_t) : len - pos);
+        b->sets[k] = di_cache_set(&t->cache, b->keys[k]);
+        __builtin_prefetch(b->sets[k]);
+        pos = ends[k];
+    }
+    for (size_t k = i; k < n; k++) {
+        b->found[k] = *di_cache_find(b->sets[k], b->keys[k], &hit);
+        missed |= (uint64_t) !hit << (k - i);
+    }
+    b->missed[i / 64] = missed;
+    for (; missed != 0; missed &= missed - 1)
+        __builtin_prefetch(di_vocab_whole_home(
+            t->vocab, b->keys[i + (size_t) __builtin_ctzll(missed)]));
 }
 
-/* Gather the pre-tokens of which ends[n] are given, the first at pos. */
-static int
-bpe_gather_all(di_tok_t *t, const char *text, size_t len, size_t pos,
-               const uint32_t *ends, size_t n, bpe_out_t *out)
+/* Pre-token i became ids[n], n <= DI_CACHE_IDS.  It may have been in the
+ * batch twice. */
+static void
+bpe_found(bpe_batch_t *b, size_t i, const int32_t ids[DI_CACHE_IDS], size_t n)
 {
-    int rc = DI_OK;
+    bool                    hit;
+    const di_cache_entry_t *entry = di_cache_find(b->sets[i], b->keys[i],
+                                                  &hit);
 
-    for (size_t i = 0; rc == DI_OK && i < n; i++) {
-        size_t end = ends[i];
-
-        if (t->vocab->words.slots != NULL)
-            rc = bpe_gather_word(t, text, len, pos, end, out);
-        else if (end - pos > DI_VOCAB_KEY_MAX)
-            rc = bpe_gather_cut(t, text, len, pos, end, out);
-        else
-            rc = bpe_gather(t, text, len, pos, end, out);
-        pos = end;
+    if (!hit) {
+        di_cache_enter(b->sets[i], b->keys[i], ids, n);
+        entry = b->sets[i];
     }
-    return rc;
+    b->found[i] = *entry;
+    b->missed[i / 64] &= ~(1ull << i % 64);
+}
+
+/* Encode the texts that were gathered. */
+static void
+bpe_join(const di_vocab_t *v, bpe_batch_t *b)
+{
+    di_join_run(&v->merges, b->texts, b->n_texts);
+    for (size_t k = 0; k < b->n_texts; k++) {
+        int32_t *ids = b->more + b->n_more;
+        size_t   n = di_join_result(&b->texts[k], ids), i = b->texts_of[k];
+
+        if (n <= DI_CACHE_IDS) {
+            bpe_found(b, i, ids, n);
+            continue;
+        }
+        b->more_at[i] = (uint16_t) b->n_more;
+        b->more_n[i] = (uint16_t) n;
+        b->n_more += n;
+    }
+    b->n_texts = 0;
+}
+
+/* Encode pre-token i of a batch, `len` bytes at s, which was missed; but not
+ * yet if it is long. */
+static void
+bpe_solve(const di_vocab_t *v, bpe_batch_t *b, const char *s, size_t len,
+          size_t i)
+{
+    int32_t ids[DI_CACHE_IDS] = { -1, -1, -1, -1 };
+
+    b->more_n[i] = 0;
+    if (v->words.slots != NULL)
+        ids[0] = di_vocab_word(v, s, len);
+    if (len > DI_VOCAB_KEY_MAX) {
+        b->more_n[i] = ids[0] >= 0;
+        b->more_at[i] = (uint16_t) b->n_more;
+        b->more[b->n_more] = ids[0];
+        b->n_more += ids[0] >= 0;
+        return;
+    }
+
+    if (ids[0] < 0)
+        ids[0] = di_vocab_whole(v, b->keys[i]);
+    if (ids[0] >= 0) {
+        bpe_found(b, i, ids, 1);
+    } else if (!bpe_start(v, (const uint8_t *) s, len,
+                          &b->texts[b->n_texts]))
+    {
+        bpe_found(b, i, ids, 0);
+    } else {
+        b->texts_of[b->n_texts++] = (uint8_t) i;
+        if (b->n_texts == BPE_TEXTS)
+            bpe_join(v, b);
+    }
+}
+
+/* Put the ids of those that were found, from i to n - 1.  Where there is
+ * room, all that an entry may have are copied, and what comes next overwrites
+ * those that it hasn't. */
+static inline void
+bpe_put_found(bpe_out_t *out, const bpe_batch_t *b, size_t i, size_t n)
+{
+    int32_t *at = out->ids + out->n;
+
+    if (out->n + (n - i) * DI_CACHE_IDS > out->cap) {
+        for (; i < n; i++)
+            bpe_put_all(out, b->found[i].ids, di_cache_count(&b->found[i]));
+        return;
+    }
+    for (; i < n; i++) {
+        memcpy(at, b->found[i].ids, sizeof(b->found[i].ids));
+        at += di_cache_count(&b->found[i]);
+    }
+    out->n = (size_t) (at - out->ids);
+}
+
+/* Encode n pre-tokens, at most BPE_BATCH, of which the ends are given, the
+ * first at pos. */
+static int
+bpe_batch(di_tok_t *t, const char *text, size_t len, size_t pos,
+          const uint32_t *ends, size_t n, bpe_out_t *out)
+{
+    bpe_batch_t *b = &t->batch;
+    size_t       done = 0, i, start;
+    int          rc;
+
+    b->n_more = 0;
+    for (i = 0; i < n; i += 64)
+        bpe_find(t, b, text, len, i == 0 ? pos : ends[i - 1], ends, i,
+                 n - i < 64 ? n : i + 64);
+    for (size_t k = 0; k * 64 < n; k++) {
+        for (uint64_t m = b->missed[k]; m != 0; m &= m - 1) {
+            i = k * 64 + (size_t) __builtin_ctzll(m);
+            start = i == 0 ? pos : ends[i - 1];
+            bpe_solve(t->vocab, b, text + start, ends[i] - start, i);
+        }
+    }
+    bpe_join(t->vocab, b);
+
+    for (size_t k = 0; k * 64 < n; k++) {
+        for (uint64_t m = b->missed[k]; m != 0; m &= m - 1) {
+            i = k * 64 + (size_t) __builtin_ctzll(m);
+            bpe_put_found(out, b, done, i);
+            done = i + 1;
+            if (b->more_n[i] > 0) {
+                bpe_put_all(out, b->more + b->more_at[i], b->more_n[i]);
+                continue;
+            }
+            start = i == 0 ? pos : ends[i - 1];
+            rc = bpe_cut(t, text, len, start, ends[i], out);
+            if (rc != DI_OK)
+                return rc;
+        }
+    }
+    bpe_put_found(out, b, done, n);
+    return DI_OK;
 }
 
 /* Encode text that is cut by patterns of the vocabulary's own. */
@@ -479,30 +569,33 @@ bpe_text_re(di_tok_t *t, const char *text, size_t len, bpe_out_t *out)
 
     if (rc != DI_OK)
         return rc;
-    rc = bpe_gather_all(t, text, len, 0, ends, n, out);
+    for (size_t i = 0, some; rc == DI_OK && i < n; i += some) {
+        some = n - i < BPE_BATCH ? n - i : BPE_BATCH;
+        rc = bpe_batch(t, text, len, i == 0 ? 0 : ends[i - 1], ends + i, some,
+                       out);
+    }
     free(ends);
-    return rc == DI_OK ? bpe_flush(t, text, out) : rc;
+    return rc;
 }
 
 /* Encode text that is as it should be. */
 static int
 bpe_normal(di_tok_t *t, const char *text, size_t len, bpe_out_t *out)
 {
-    uint32_t ends[BPE_ENDS];
+    uint32_t ends[BPE_BATCH];
     size_t   pos = 0, n;
     int      rc;
 
-    t->n_pieces = 0;
     if (t->vocab->pretok.kind == DI_PRETOK_RE)
         return bpe_text_re(t, text, len, out);
     while (pos < len) {
-        n = di_pretok_cut(&t->vocab->pretok, text, len, pos, ends, BPE_ENDS);
-        rc = bpe_gather_all(t, text, len, pos, ends, n, out);
+        n = di_pretok_cut(&t->vocab->pretok, text, len, pos, ends, BPE_BATCH);
+        rc = bpe_batch(t, text, len, pos, ends, n, out);
         if (rc != DI_OK)
             return rc;
         pos = ends[n - 1];
     }
-    return bpe_flush(t, text, out);
+    return DI_OK;
 }
 
 static int

@@ -20,8 +20,9 @@
 #define DI_CACHE_WIDE_MAX   31      /* bytes                                 */
 
 typedef struct {
-    di_vocab_key_t key;             /* high 0: free                          */
-    int32_t        ids[DI_CACHE_IDS];       /* ended by -1 if there are fewer */
+    di_vocab_key_t key;             /* the number of ids in high's upper four
+                                       bits; high 0: free                    */
+    int32_t        ids[DI_CACHE_IDS];
 } di_cache_entry_t;
 
 /* The bytes of a longer text, zeros behind them, and the length on top. */
@@ -31,7 +32,7 @@ typedef struct {
 
 typedef struct {
     di_cache_key_t key;             /* words[3] 0: free                      */
-    int32_t        ids[DI_CACHE_WIDE_IDS];  /* the same                      */
+    int32_t        ids[DI_CACHE_WIDE_IDS];  /* ended by -1 if there are fewer */
 } di_cache_wide_t;
 
 typedef struct {
@@ -52,38 +53,37 @@ di_cache_set(const di_cache_t *c, di_vocab_key_t key)
 static inline bool
 di_cache_is(const di_cache_entry_t *entry, di_vocab_key_t key)
 {
-    return entry->key.low == key.low && entry->key.high == key.high;
+    return ((entry->key.low ^ key.low) | (entry->key.high ^ key.high) << 4)
+           == 0;
 }
 
-/* The entry of a set with this key; NULL: none. */
+/* The entry of a set with this key; *hit: is it there?  Which of the two it
+ * is can't be foreseen, so nothing branches on it. */
 static inline const di_cache_entry_t *
-di_cache_find(const di_cache_entry_t *set, di_vocab_key_t key)
+di_cache_find(const di_cache_entry_t *set, di_vocab_key_t key, bool *hit)
 {
-    if (di_cache_is(set, key))
-        return set;
-    return di_cache_is(set + 1, key) ? set + 1 : NULL;
+    bool second = di_cache_is(set + 1, key);
+
+    *hit = second | di_cache_is(set, key);
+    return set + second;
 }
 
 /* Number of ids of an entry. */
 static inline size_t
 di_cache_count(const di_cache_entry_t *entry)
 {
-    uint64_t low, high;
-
-    memcpy(&low, entry->ids, sizeof(low));
-    memcpy(&high, entry->ids + 2, sizeof(high));
-    return 4 - (low >> 63) - (low >> 31 & 1) - (high >> 63)
-           - (high >> 31 & 1);
+    return entry->key.high >> 60;
 }
 
+/* Enter what wasn't there; n <= DI_CACHE_IDS. */
 static inline void
-di_cache_enter(di_cache_entry_t *set, di_vocab_key_t key, const int32_t *ids,
-               size_t n)
+di_cache_enter(di_cache_entry_t *set, di_vocab_key_t key,
+               const int32_t ids[DI_CACHE_IDS], size_t n)
 {
     set[1] = set[0];
-    set->key = key;
-    for (size_t i = 0; i < DI_CACHE_IDS; i++)
-        set->ids[i] = i < n ? ids[i] : -1;
+    set->key.low = key.low;
+    set->key.high = key.high | (uint64_t) n << 60;
+    memcpy(set->ids, ids, sizeof(set->ids));
 }
 
 /* The key of 1 to DI_CACHE_WIDE_MAX bytes. */

@@ -1,7 +1,7 @@
 /*
  * merges.c - the merge rules of byte-pair encoding.
  *
- * The rules lie in one open-addressed table, half full at most, in which a
+ * The rules lie in open-addressed tables, half full at most, in which a
  * look-up is nearly always one cache line.  Encoding asks mostly for pairs
  * that have no rule: a table of bits, eight or more for each rule, spares
  * nine of ten of these the way to the big table.
@@ -22,37 +22,47 @@
 #include "merges.h"
 #include "table.h"
 
-bool
-di_merges_init(di_merges_t *m, uint32_t n_tokens, uint64_t n_rules)
+static bool
+merges_alloc(di_merges_table_t *t, uint64_t n)
 {
     uint64_t size = 16;
 
-    while (size < n_rules * 2)
+    while (size < n * 2)
         size *= 2;
-    m->mask = size - 1;
-    m->slots = di_table_alloc(size, sizeof(*m->slots), 0xff);
+    t->mask = size - 1;
+    t->slots = di_table_alloc(size, sizeof(*t->slots), 0);
+    return t->slots != NULL;
+}
+
+bool
+di_merges_init(di_merges_t *m, uint32_t n_tokens, uint64_t n_rules)
+{
+    uint64_t first = n_rules < DI_MERGES_FIRST ? n_rules : DI_MERGES_FIRST;
+
+    if (!merges_alloc(&m->first, first)
+        || !merges_alloc(&m->rest, n_rules - first))
+        return false;
+    /* Twice as many bits as a table of all has slots, at least. */
+    m->maybe_mask = (m->rest.mask + m->first.mask + 1) / 16 | 1;
+    for (uint64_t i = m->maybe_mask; i != 0; i >>= 1)
+        m->maybe_mask |= i;
+    m->maybe = di_table_alloc(m->maybe_mask + 1, sizeof(*m->maybe), 0);
+    m->makes = di_table_alloc(n_rules + 2, sizeof(*m->makes), 0);
     m->tokens = di_table_alloc(n_tokens, sizeof(*m->tokens), 0);
     m->bytes = di_table_alloc(256 * 256, sizeof(*m->bytes), 0xff);
-    m->maybe = di_table_alloc(size / 16, sizeof(*m->maybe), 0);
-    return m->slots != NULL && m->tokens != NULL && m->bytes != NULL
-           && m->maybe != NULL;
+    return m->maybe != NULL && m->makes != NULL && m->tokens != NULL
+           && m->bytes != NULL;
 }
 
 void
 di_merges_deinit(di_merges_t *m)
 {
-    free(m->slots);
+    free(m->first.slots);
+    free(m->rest.slots);
+    free(m->maybe);
+    free(m->makes);
     free(m->tokens);
     free(m->bytes);
-    free(m->maybe);
-}
-
-static inline uint32_t
-merges_order(const di_merges_t *m, int32_t left, int32_t right)
-{
-    const di_merges_rule_t *rule = di_merges_rule(m, left, right);
-
-    return rule == NULL ? DI_MERGES_NONE : rule->order;
 }
 
 /* Does no rule join across the border of two tokens before they are whole?
@@ -72,13 +82,13 @@ merges_apart_before(const di_merges_t *m, int32_t left, int32_t right)
             limit = l->order;
             left = l->right;
             l = &m->tokens[left];
-            if (merges_order(m, left, right) < limit)
+            if (di_merges_order(m, left, right) < limit)
                 return false;
         } else {
             limit = r->order;
             right = r->left;
             r = &m->tokens[right];
-            if (merges_order(m, left, right) <= limit)
+            if (di_merges_order(m, left, right) <= limit)
                 return false;
         }
     }
@@ -88,30 +98,29 @@ merges_apart_before(const di_merges_t *m, int32_t left, int32_t right)
 bool
 di_merges_apart_deep(const di_merges_t *m, int32_t left, int32_t right)
 {
-    return merges_order(m, left, right) == DI_MERGES_NONE
+    return di_merges_order(m, left, right) == DI_MERGES_NONE
            && merges_apart_before(m, left, right);
 }
 
-/* Enter the rules in the tables. */
+/* Enter a rule in the tables. */
 static void
-merges_enter(di_merges_t *m, const int32_t (*ids)[3], uint64_t n_rules)
+merges_enter(di_merges_t *m, const int32_t id[3], uint64_t rank)
 {
-    for (uint64_t rank = 0; rank < n_rules; rank++) {
-        int32_t                  left = ids[rank][0], right = ids[rank][1];
-        uint32_t                 order = (uint32_t) rank + 2;
-        const di_merges_token_t *l = &m->tokens[left];
-        const di_merges_token_t *r = &m->tokens[right];
-        uint64_t bit = di_merges_bit(m, di_merges_hash(left, right));
+    const di_merges_token_t *l = &m->tokens[id[0]], *r = &m->tokens[id[1]];
+    uint64_t  order = rank + 2, hash = di_merges_hash(id[0], id[1]);
+    uint64_t *slot = di_merges_slot(&m->first, id[0], id[1], hash);
 
-        m->maybe[bit / 64] |= 1ull << bit % 64;
-        *di_merges_slot(m, left, right) = (di_merges_rule_t) {
-            left, right, order, ids[rank][2],
-        };
-        if (l->order == 1 && r->order == 1)
-            m->bytes[l->tail << 8 | r->head] = (di_merges_pair_t) {
-                order, ids[rank][2],
-            };
-    }
+    m->makes[order] = id[2];
+    if (rank == 0)
+        m->straight_from = id[2] - 2;
+    m->straight &= id[2] - (int32_t) order == m->straight_from;
+    if (l->order == 1 && r->order == 1)
+        m->bytes[l->tail << 8 | r->head] = (uint32_t) order;
+    if (*slot == 0 && rank >= DI_MERGES_FIRST)
+        slot = di_merges_slot(&m->rest, id[0], id[1], hash);
+    *di_merges_bits_at(m, hash) |= di_merges_bits(hash);
+    *slot = ((uint64_t) id[0] << DI_MERGES_ID_BITS | (uint64_t) id[1])
+            << DI_MERGES_RANK_BITS | order;
 }
 
 /* Make a token whole by a rule that joins two whole ones. */
@@ -150,7 +159,9 @@ di_merges_build(di_merges_t *m, const int32_t (*ids)[3], uint64_t n_rules,
                 .tail = (uint8_t) i,
             };
     }
-    merges_enter(m, ids, n_rules);
+    m->straight = true;
+    for (uint64_t rank = 0; rank < n_rules; rank++)
+        merges_enter(m, ids[rank], rank);
 
     /* The sides of a rule that fires are whole by now, so one pass finds
      * the splits of all. */
@@ -159,7 +170,7 @@ di_merges_build(di_merges_t *m, const int32_t (*ids)[3], uint64_t n_rules,
 
         if (m->tokens[id[2]].order == 0 && m->tokens[id[0]].order != 0
             && m->tokens[id[1]].order != 0
-            && merges_order(m, id[0], id[1]) == rank + 2
+            && di_merges_order(m, id[0], id[1]) == rank + 2
             && merges_apart_before(m, id[0], id[1]))
             merges_join(m, id, rank);
     }
@@ -177,69 +188,4 @@ di_merges_build(di_merges_t *m, const int32_t (*ids)[3], uint64_t n_rules,
             return rank;
     }
     return n_rules;
-}
-
-static inline di_merges_pair_t
-merges_pair(const di_merges_t *m, int32_t left, int32_t right)
-{
-    const di_merges_rule_t *rule = di_merges_rule(m, left, right);
-
-    if (rule == NULL)
-        return (di_merges_pair_t) { DI_MERGES_NONE, 0 };
-    return (di_merges_pair_t) { rule->order, rule->id };
-}
-
-/* Apply the rules to n tokens, whose pairs are known. */
-static size_t
-merges_apply(const di_merges_t *m, int32_t ids[DI_MERGES_SHORT],
-             di_merges_pair_t pairs[DI_MERGES_SHORT], size_t n)
-{
-    size_t at, from;
-
-    while (n > 1) {
-        at = 0;
-        for (size_t i = 1; i + 1 < n; i++)
-            at = pairs[i].order < pairs[at].order ? i : at;
-        if (pairs[at].order == DI_MERGES_NONE)
-            break;
-
-        ids[at] = pairs[at].id;
-        n--;
-        for (size_t i = at + 1; i < n; i++)
-            ids[i] = ids[i + 1];
-        for (size_t i = at; i + 1 < n; i++)
-            pairs[i] = pairs[i + 1];
-        from = at == 0 ? 0 : at - 1;
-        for (size_t i = from; i <= at && i + 1 < n; i++)
-            di_merges_prefetch(m, ids[i], ids[i + 1]);
-        for (size_t i = from; i <= at && i + 1 < n; i++)
-            pairs[i] = merges_pair(m, ids[i], ids[i + 1]);
-    }
-    return n;
-}
-
-size_t
-di_merges_encode(const di_merges_t *m, const int32_t first[256],
-                 const uint8_t *s, size_t len, int32_t ids[DI_MERGES_SHORT])
-{
-    di_merges_pair_t pairs[DI_MERGES_SHORT];    /* of ids i and i + 1        */
-
-    for (size_t i = 0; i < len; i++)
-        ids[i] = first[s[i]];
-    for (size_t i = 0; i + 1 < len; i++)
-        pairs[i] = m->bytes[s[i] << 8 | s[i + 1]];
-    return merges_apply(m, ids, pairs, len);
-}
-
-size_t
-di_merges_encode_from(const di_merges_t *m, int32_t ids[DI_MERGES_SHORT],
-                      size_t n)
-{
-    di_merges_pair_t pairs[DI_MERGES_SHORT];
-
-    for (size_t i = 0; i + 1 < n; i++)
-        di_merges_prefetch(m, ids[i], ids[i + 1]);
-    for (size_t i = 0; i + 1 < n; i++)
-        pairs[i] = merges_pair(m, ids[i], ids[i + 1]);
-    return merges_apply(m, ids, pairs, n);
 }

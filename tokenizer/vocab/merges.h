@@ -22,12 +22,13 @@
 #define DI_MERGES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define DI_MERGES_ID_BITS    20                     /* of a token id         */
 #define DI_MERGES_RANK_BITS  24
 #define DI_MERGES_IDS_MAX    (1u << DI_MERGES_ID_BITS)
-#define DI_MERGES_MAX        ((1u << DI_MERGES_RANK_BITS) - 1)
+#define DI_MERGES_MAX        ((1u << DI_MERGES_RANK_BITS) - 3)
 #define DI_MERGES_NONE       UINT32_MAX             /* no such rule          */
 
 #define DI_MERGES_NEVER      (UINT32_MAX - 1)       /* after all orders      */
@@ -49,29 +50,34 @@ typedef struct {
 
 _Static_assert(sizeof(di_merges_token_t) == 32, "two in a cache line");
 
-/* A rule. */
+/* Rules by what they join: an open-addressed table.  A slot is the left side,
+ * the right side and the order, from the top; 0 is a free one. */
 typedef struct {
-    int32_t  left, right;   /* what it joins; left -1: the slot is free      */
-    uint32_t order;
-    int32_t  id;            /* what it makes                                 */
-} di_merges_rule_t;
+    uint64_t *slots;        /* [mask + 1]                                    */
+    uint64_t  mask;         /* a power of two - 1                            */
+} di_merges_table_t;
 
-/* A rule for two bytes. */
-typedef struct {
-    uint32_t order;         /* DI_MERGES_NONE: there is none                 */
-    int32_t  id;            /* what it makes                                 */
-} di_merges_pair_t;
+/* Beyond a core's own cache a look at memory costs as much as all else that is
+ * done for a join.  So a table of bits tells for most pairs that there is no
+ * rule, and the first rules, which two of three look-ups find, have a table of
+ * their own; both are small enough to stay near. */
+#define DI_MERGES_FIRST  16384
 
 typedef struct {
-    di_merges_rule_t *slots;    /* [mask + 1] the rules, open-addressed by
-                               their sides                                   */
-    uint64_t  mask;         /* number of slots - 1, a power of two - 1       */
-    uint64_t *maybe;        /* [(mask + 1) / 16] four bits for each slot; a
-                               pair whose bit is 0 has no rule               */
-    di_merges_token_t *tokens;  /* [number of tokens]                        */
+    uint64_t *maybe;        /* [maybe_mask + 1] eight bits or more for each
+                               rule; a pair that lacks one of its two has
+                               none                                          */
+    uint64_t  maybe_mask;   /* a power of two - 1                            */
+    di_merges_table_t first;    /* the first DI_MERGES_FIRST rules           */
+    di_merges_table_t rest;     /* the others                                */
+    int32_t  *makes;        /* [n_rules + 2] by order: the token it makes    */
+    bool      straight;     /* all of them are the order, plus               */
+    int32_t   straight_from;    /* this                                      */
     bool      ordered;      /* all rules come behind those that make their
                                sides                                         */
-    di_merges_pair_t *bytes;    /* [256 * 256] those for two bytes           */
+    di_merges_token_t *tokens;  /* [number of tokens]                        */
+    uint32_t *bytes;        /* [256 * 256] orders of those for two bytes,
+                               DI_MERGES_NONE: none                          */
 } di_merges_t;
 
 /* Prepare for n_tokens tokens and n_rules rules.  false: no memory. */
@@ -92,62 +98,85 @@ di_merges_hash(int32_t left, int32_t right)
            * 0x9e3779b97f4a7c15u;
 }
 
-/* The bit of a pair in maybe[]. */
+/* The two bits of a pair, in one word of maybe[]. */
 static inline uint64_t
-di_merges_bit(const di_merges_t *m, uint64_t hash)
+di_merges_bits(uint64_t hash)
 {
-    return hash >> 20 & (m->mask << 2 | 3);
+    return 1ull << (hash >> 26 & 63) | 1ull << (hash >> 20 & 63);
+}
+
+static inline uint64_t *
+di_merges_bits_at(const di_merges_t *m, uint64_t hash)
+{
+    return &m->maybe[hash >> 32 & m->maybe_mask];
 }
 
 /* Slot of a pair, or the free one where it would go. */
-static inline di_merges_rule_t *
-di_merges_slot(const di_merges_t *m, int32_t left, int32_t right)
+static inline uint64_t *
+di_merges_slot(const di_merges_table_t *t, int32_t left, int32_t right,
+               uint64_t hash)
 {
-    uint64_t i = di_merges_hash(left, right) >> 32 & m->mask;
+    uint64_t pair = (uint64_t) left << DI_MERGES_ID_BITS | (uint64_t) right;
+    uint64_t i = hash >> 32 & t->mask;
 
-    while ((m->slots[i].left != left || m->slots[i].right != right)
-           && m->slots[i].left >= 0)
-        i = (i + 1) & m->mask;
-    return &m->slots[i];
+    while (t->slots[i] >> DI_MERGES_RANK_BITS != pair && t->slots[i] != 0)
+        i = (i + 1) & t->mask;
+    return &t->slots[i];
 }
 
-/* Bring what di_merges_rule() needs into the core's cache. */
-static inline void
-di_merges_prefetch(const di_merges_t *m, int32_t left, int32_t right)
+/* The order in a slot. */
+static inline uint32_t
+di_merges_order_in(uint64_t slot)
 {
-    uint64_t hash = di_merges_hash(left, right);
-
-    __builtin_prefetch(&m->maybe[di_merges_bit(m, hash) / 64]);
-    __builtin_prefetch(&m->slots[hash >> 32 & m->mask]);
+    return slot == 0 ? DI_MERGES_NONE
+                     : (uint32_t) slot & ((1u << DI_MERGES_RANK_BITS) - 1);
 }
 
-/* The rule for a pair; NULL: there is none.  Nearly all pairs that are asked
- * for have none, and the bits are small enough to stay in a core's cache. */
-static inline const di_merges_rule_t *
-di_merges_rule(const di_merges_t *m, int32_t left, int32_t right)
+/* The order of the rule for a pair, DI_MERGES_NONE if there is none, as far
+ * as near memory tells; or else *far is set, and di_merges_order_far() will
+ * tell, for which memory has been asked. */
+static inline uint32_t
+di_merges_order_near(const di_merges_t *m, int32_t left, int32_t right,
+                     bool *far)
 {
-    uint64_t bit = di_merges_bit(m, di_merges_hash(left, right));
-    const di_merges_rule_t *rule;
+    uint64_t hash = di_merges_hash(left, right), slot;
+    uint64_t bits = di_merges_bits(hash);
 
-    if ((m->maybe[bit / 64] >> bit % 64 & 1) == 0)
-        return NULL;
-    rule = di_merges_slot(m, left, right);
-    return rule->left < 0 ? NULL : rule;
+    *far = false;
+    if ((*di_merges_bits_at(m, hash) & bits) != bits)
+        return DI_MERGES_NONE;
+    slot = *di_merges_slot(&m->first, left, right, hash);
+    if (slot == 0) {
+        __builtin_prefetch(&m->rest.slots[hash >> 32 & m->rest.mask]);
+        *far = true;
+    }
+    return di_merges_order_in(slot);
 }
 
-/* Encode len bytes, 1 to DI_MERGES_SHORT, by applying the rules: for each
- * join all pairs are looked through for the first, which is the fastest way
- * for so few.  first[256]: the tokens of bytes, all of which have one.
- * Returns the number of ids. */
-#define DI_MERGES_SHORT  32
+static inline uint32_t
+di_merges_order_far(const di_merges_t *m, int32_t left, int32_t right)
+{
+    return di_merges_order_in(*di_merges_slot(&m->rest, left, right,
+                                              di_merges_hash(left, right)));
+}
 
-size_t di_merges_encode(const di_merges_t *m, const int32_t first[256],
-                        const uint8_t *s, size_t len,
-                        int32_t ids[DI_MERGES_SHORT]);
+/* The order of the rule for a pair, DI_MERGES_NONE if there is none. */
+static inline uint32_t
+di_merges_order(const di_merges_t *m, int32_t left, int32_t right)
+{
+    bool     far;
+    uint32_t order = di_merges_order_near(m, left, right, &far);
 
-/* The same from n tokens on, at most DI_MERGES_SHORT. */
-size_t di_merges_encode_from(const di_merges_t *m,
-                             int32_t ids[DI_MERGES_SHORT], size_t n);
+    return far ? di_merges_order_far(m, left, right) : order;
+}
+
+/* The token that a rule makes. */
+static inline int32_t
+di_merges_makes(const di_merges_t *m, uint32_t order)
+{
+    return m->straight ? (int32_t) order + m->straight_from
+                       : m->makes[order];
+}
 
 /* Do two whole tokens stay apart, once the bytes at their border do?
  * O(depth of their splits).  Use di_merges_apart(). */
@@ -161,7 +190,7 @@ static inline bool
 di_merges_apart(const di_merges_t *m, int32_t left, int32_t right)
 {
     const di_merges_token_t *l = &m->tokens[left], *r = &m->tokens[right];
-    uint32_t                 order = m->bytes[l->tail << 8 | r->head].order;
+    uint32_t                 order = m->bytes[l->tail << 8 | r->head];
     uint32_t                 limit;
 
     limit = l->tail_order <= r->head_order ? l->tail_order

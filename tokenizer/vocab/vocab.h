@@ -33,7 +33,7 @@ typedef struct {
 
 typedef struct {
     uint64_t low;           /* bytes 0 to 7                                  */
-    uint64_t high;          /* bytes 8 to 14; the length on top: never 0     */
+    uint64_t high;          /* bytes 8 to 14; the length on top, below 16    */
 } di_vocab_key_t;
 
 /* A whole token of up to DI_VOCAB_WHOLE_MAX bytes, four in a cache line. */
@@ -113,23 +113,36 @@ di_vocab_hash(const char *s, size_t len)
     return (uint32_t) (h >> 24);
 }
 
-/* The key of 1 to DI_VOCAB_KEY_MAX bytes; `left` bytes of text start at s.
- * Where there is room both words are loaded whole and cut. */
+/* The key of len > 0 bytes; `left` bytes of text start at s.  More than
+ * DI_VOCAB_KEY_MAX have one that is no text's.  Where there is room both words
+ * are loaded whole and cut. */
 static inline di_vocab_key_t
 di_vocab_key(const char *s, size_t len, size_t left)
 {
+    static const struct {
+        di_vocab_key_t bits;            /* of the words, that count          */
+        di_vocab_key_t more;            /* what is added to them             */
+    } cuts[DI_VOCAB_KEY_MAX + 2] = {
+#define CUT_LOW(n)   { { UINT64_MAX >> (64 - 8 * (n)), 0 },                 \
+                       { 0, (uint64_t) (n) << 56 } }
+#define CUT_HIGH(n)  { { UINT64_MAX, UINT64_MAX >> (128 - 8 * (n)) },       \
+                       { 0, (uint64_t) (n) << 56 } }
+        { { 0, 0 }, { 0, 0 } }, CUT_LOW(1), CUT_LOW(2), CUT_LOW(3),
+        CUT_LOW(4), CUT_LOW(5), CUT_LOW(6), CUT_LOW(7), CUT_LOW(8),
+        CUT_HIGH(9), CUT_HIGH(10), CUT_HIGH(11), CUT_HIGH(12), CUT_HIGH(13),
+        CUT_HIGH(14), CUT_HIGH(15), { { 0, 0 }, { 1, 0 } },
+#undef CUT_LOW
+#undef CUT_HIGH
+    };
+    size_t         i = len <= DI_VOCAB_KEY_MAX ? len : DI_VOCAB_KEY_MAX + 1;
     di_vocab_key_t key = { 0, 0 };
 
-    if (left >= sizeof(key)) {
-        unsigned bits = 8 * (unsigned) len;
-
+    if (left >= sizeof(key))
         memcpy(&key, s, sizeof(key));
-        key.low &= UINT64_MAX >> (bits < 64 ? 64 - bits : 0);
-        key.high &= bits > 64 ? UINT64_MAX >> (128 - bits) : 0;
-    } else {
-        memcpy(&key, s, len);
-    }
-    key.high |= (uint64_t) len << 56;
+    else
+        memcpy(&key, s, left);
+    key.low = (key.low & cuts[i].bits.low) | cuts[i].more.low;
+    key.high = (key.high & cuts[i].bits.high) | cuts[i].more.high;
     return key;
 }
 
