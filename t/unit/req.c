@@ -96,7 +96,7 @@ check_chat(void)
     CHECK(c->n_tools == 1 && di_req_parsing(req)->tools
           && !di_req_parsing(req)->forced);
     CHECK_EQ_INT(di_req_parsing(req)->stage, DI_STAGE_REASONING_START);
-    CHECK_EQ_INT(di_req_constraint(req)->kind, DI_CONSTRAINT_TOOL_CALL);
+    CHECK_EQ_INT(di_req_constraint(req)->kind, DI_CONSTRAINT_NONE);
     CHECK(!di_req_params(req)->parallel_tool_calls);
     CHECK(di_req_tool(req, (di_str_t) { "f", 1 }) == c->tools[0]
           && di_req_tool(req, (di_str_t) { "g", 1 }) == NULL);
@@ -281,17 +281,19 @@ static const struct {
       "\"name\":\"f\",\"strict\":true}}]", "tools[0].function.name",
       "strict schema" },
     { CHAT, CAPS, MSGS ",\"response_format\":{\"type\":\"json_schema\","
-      "\"json_schema\":{\"schema\":{}}}", "response_format.type",
+      "\"json_schema\":{\"name\":\"n\",\"schema\":{}}}",
+      "response_format.type",
       "hold the model to a format" },
     { RESPONSES, CAPS, "\"input\":\"q\",\"text\":{\"format\":{\"type\":"
       "\"json_object\"}}", "text.format.type", "json_object" },
     { RESPONSES, CAPS, "\"input\":\"q\",\"tools\":[{\"type\":\"custom\","
       "\"name\":\"x\",\"format\":{\"type\":\"grammar\"}}]", "tools[0].format",
-      "grammar" },
+      "to a format" },
     { MESSAGES, CAPS, MSGS ",\"tools\":[" USE "],\"tool_choice\":{\"type\":"
       "\"any\"}", "tool_choice", "can't force a call" },
-    { MESSAGES, CAPS, MSGS ",\"output_config\":{\"format\":{}}",
-      "output_config.format", "format" },
+    { MESSAGES, CAPS, MSGS ",\"output_config\":{\"format\":{\"type\":\"json_schema\","
+      "\"schema\":{}}}", "output_config.format", "to a format" },
+    { CHAT, CAPS, MSGS ",\"guided_json\":{}", "guided_json", "to a format" },
 
     /* what the model can't do */
     { CHAT, 0, MSGS ",\"tools\":[" TOOL "]", "tools", "no spelling" },
@@ -333,10 +335,11 @@ static const struct {
       "tools[0].custom", "Missing" },
     { CHAT, CAPS, MSGS ",\"tools\":[{\"type\":\"custom\",\"custom\":{"
       "\"name\":\"x\",\"format\":{\"type\":\"grammar\"}}}]",
-      "tools[0].custom.format", "grammar" },
+      "tools[0].custom.format.grammar", "to a format" },
     { CHAT, CAPS, MSGS ",\"tools\":[{\"type\":\"function\",\"function\":{"
       "\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{"
-      "\"a\":{\"type\":\"zzz\"}}}}}]", "tools[0].function.name", "anyOf" },
+      "\"a\":{\"type\":\"zzz\"}}}}}]", "tools[0].function.parameters",
+      "anyOf" },
     { CHAT, CAPS, MSGS ",\"tools\":[" TOOL "," TOOL "]",
       "tools[1].function.name", "unique" },
     { CHAT, CAPS, "\"messages\":[" USER ",{\"role\":\"assistant\","

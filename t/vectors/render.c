@@ -256,20 +256,69 @@ conversation(const di_conv_t *c)
     return out;
 }
 
+/* The tools as compact JSON, which is what Recipe hands to its backend. */
 static json_t *
-constraint(const di_constraint_t *c)
+tool_text(const di_conv_t *conv)
 {
-    static const char *const kinds[] = { NULL, "tool_call",
-                                         "tool_call_required", "json",
-                                         "regex" };
-    json_t                  *out = json_object();
+    static const char *const stricts[] = { "null", "false", "true" };
+    const di_tool_t         *t;
+    di_sbuf_t                b = { 0 };
+    json_t                  *out;
+    size_t                   i;
+
+    di_sbuf_lit(&b, "[");
+    for (i = 0; i < conv->n_tools; i++) {
+        t = conv->tools[i];
+        if (i > 0)
+            di_sbuf_lit(&b, ",");
+        di_sbuf_lit(&b, "{\"type\":\"function\",\"function\":{\"name\":");
+        di_json_add_plain(&b, t->name);
+        di_sbuf_lit(&b, ",\"description\":");
+        if (t->description.data == NULL)
+            di_sbuf_lit(&b, "null");
+        else
+            di_json_add_plain(&b, t->description);
+        di_sbuf_lit(&b, ",\"parameters\":");
+        di_json_add_tree(&b, t->parameters, DI_JSON_COMPACT);
+        di_sbuf_lit(&b, ",\"strict\":");
+        di_sbuf_add(&b, stricts[t->strict + 1],
+                    strlen(stricts[t->strict + 1]));
+        di_sbuf_lit(&b, "}");
+        if (t->deferred)
+            di_sbuf_lit(&b, ",\"defer_loading\":true");
+        di_sbuf_lit(&b, "}");
+    }
+    di_sbuf_lit(&b, "]");
+
+    out = text((di_str_t) { b.data, b.len });
+    di_sbuf_free(&b);
+    return out;
+}
+
+/* In Recipe's words: tools come before formats. */
+static json_t *
+constraint(const di_req_t *req)
+{
+    const di_constraint_t *c = di_req_constraint(req);
+    const di_conv_t       *conv = di_req_conv(req);
+    json_t                *out = json_object();
+
+    if (conv->n_tools > 0) {
+        json_object_set_new(out, "kind",
+                            json_string(conv->choice == DI_CHOICE_REQUIRED
+                                        ? "tool_call_required"
+                                        : "tool_call"));
+        json_object_set_new(out, "schema", tool_text(conv));
+        return out;
+    }
 
     if (c->kind == DI_CONSTRAINT_NONE) {
         json_decref(out);
         return json_null();
     }
 
-    json_object_set_new(out, "kind", json_string(kinds[c->kind]));
+    json_object_set_new(out, "kind", json_string(c->kind == DI_CONSTRAINT_JSON
+                                                 ? "json" : "regex"));
     json_object_set_new(out, "schema", text(c->text));
     return out;
 }
@@ -290,7 +339,7 @@ inference(const di_req_t *req)
     json_object_set_new(out, "seed", p->has_seed
                         ? json_integer((json_int_t) p->seed) : json_null());
     json_object_set_new(out, "output_constraint",
-                        constraint(di_req_constraint(req)));
+                        constraint(req));
     return out;
 }
 

@@ -119,7 +119,7 @@ static di_json_t additional = { NAMED("additionalProperties"),
                                 .type = DI_JSON_FALSE, .next = &properties };
 static di_json_t type = { NAMED("type"), TEXT("object"), .next = &additional };
 
-static const di_json_t parameters = { .type = DI_JSON_OBJECT,
+const di_json_t di_rq_text_schema = { .type = DI_JSON_OBJECT,
                                       .v.list = { &type, 4 } };
 
 /* The same without that description. */
@@ -136,6 +136,14 @@ static di_json_t text_object = { NAMED("type"), TEXT("object"),
 const di_json_t di_rq_text_parameters = { .type = DI_JSON_OBJECT,
                                           .v.list = { &text_object, 3 } };
 
+static di_json_t no_properties = { NAMED("additionalProperties"),
+                                   .type = DI_JSON_FALSE };
+static di_json_t no_object = { NAMED("type"), TEXT("object"),
+                               .next = &no_properties };
+
+const di_json_t di_rq_no_parameters = { .type = DI_JSON_OBJECT,
+                                        .v.list = { &no_object, 2 } };
+
 int
 di_rq_apply_patch(di_rq_t *rq, di_tool_t *t)
 {
@@ -143,7 +151,7 @@ di_rq_apply_patch(di_rq_t *rq, di_tool_t *t)
 
     t->description = (di_str_t) { apply_patch_text,
                                   sizeof(apply_patch_text) - 1 };
-    t->parameters = &parameters;
+    t->parameters = &di_rq_text_schema;
 
     if (rq->v41)
         return DI_OK;

@@ -280,7 +280,8 @@ static const di_shape_t choice = { .kind = DI_SHAPE_CUSTOM,
                                    .check = check_choice };
 
 static const di_member_t schema_members[] = {
-    { "name", &di_shape_text, 0, NULL },
+    { "name", &di_shape_text, OFFICIAL, NULL },
+    { "name", &di_shape_text, STRICT | REQUIRED, NULL },
     { "schema", NULL, REQUIRED, NULL },
     { "strict", &di_shape_bool, 0, NULL },
     { "description", &di_shape_text, STRICT, NULL },
@@ -307,7 +308,7 @@ static const di_member_t formats[] = {
     { .name = "text" },
     { .name = NULL },
 };
-static const di_shape_t format = {
+const di_shape_t di_shape_response_format = {
     .kind = DI_SHAPE_TAGGED, .name = "ChatCompletionResponseFormat",
     .tag = "type", .members = formats,
 };
@@ -334,7 +335,7 @@ static const di_member_t members[] = {
     { "model", &di_shape_text, REQUIRED, NULL },
     { "tools", &definition_list, 0, NULL },
     { "tool_choice", &choice, 0, NULL },
-    { "response_format", &format, 0, NULL },
+    { "response_format", &di_shape_response_format, 0, NULL },
     { "thinking", &thinking, 0, NULL },
     { "reasoning_effort", &di_shape_effort, 0, NULL },
     { "temperature", &di_shape_f32, OFFICIAL, NULL },
@@ -385,9 +386,16 @@ check_choice(di_rq_t *rq, const di_json_t *v)
                                              .members = function_choice };
     static const di_shape_t  by_custom = { .kind = DI_SHAPE_STRUCT,
                                            .members = custom_choice };
+    static const di_member_t allowed_members[] = {
+        { "allowed_tools", &di_shape_allowed, REQUIRED, NULL },
+        { .name = NULL },
+    };
+    static const di_shape_t  by_list = { .kind = DI_SHAPE_STRUCT,
+                                         .members = allowed_members };
     static const di_member_t variants[] = {
         { "function", &by_function, 0, NULL },
         { "custom", &by_custom, 0, NULL },
+        { "allowed_tools", &by_list, 0, NULL },
         { .name = NULL },
     };
     static const di_shape_t  object = { .kind = DI_SHAPE_TAGGED, .tag = "type",
@@ -794,6 +802,22 @@ read_messages(di_rq_t *rq, const di_json_t *v)
 /* ---------------------------------------------------- tools, choice, format */
 
 static int
+read_custom(di_rq_t *rq, const di_json_t *v, size_t i, di_tool_t *t)
+{
+    const di_json_t *format = di_rq_get(v, "format");
+
+    t->kind = DI_TOOL_CUSTOM;
+    t->strict = -1;
+    t->parameters = &di_rq_text_parameters;
+    t->schema = &di_rq_text_schema;
+    if (!di_rq_is(di_rq_get(format, "type"), "grammar"))
+        return DI_OK;
+
+    di_rq_path(rq, "tools[%zu].custom.format.grammar", i);
+    return di_rq_custom_grammar(rq, di_rq_get(format, "grammar"), t);
+}
+
+static int
 read_definition(di_rq_t *rq, const di_json_t *v, size_t i)
 {
     const char      *kind = di_rq_is(di_json_get(v, "type"), "custom")
@@ -808,15 +832,13 @@ read_definition(di_rq_t *rq, const di_json_t *v, size_t i)
     };
     int rc;
 
-    if (kind[0] == 'c') {
-        t.kind = DI_TOOL_CUSTOM;
-        t.strict = -1;
-        t.parameters = &di_rq_text_parameters;
-        if (di_rq_is(di_rq_get(di_rq_get(f, "format"), "type"), "grammar"))
-            return di_field_refuse(di_rq_path(rq, "tools[%zu].custom.format",
-                                              i), "this server can't hold the"
-                                   " model to a grammar", rq->e);
-    }
+    if (kind[0] == 'c')
+        rc = read_custom(rq, f, i, &t);
+    else
+        rc = di_rq_print(rq, &t.schema_at, "tools[%zu].function.parameters",
+                         i);
+    if (rc != DI_OK)
+        return rc;
 
     di_rq_path(rq, "tools[%zu].%s.name", i, kind);
     rc = di_rq_check_tool_name(rq, t.name, rq->path);
@@ -841,6 +863,16 @@ read_tools(di_rq_t *rq, const di_json_t *v)
 }
 
 static int
+read_allowed(di_rq_t *rq, const di_json_t *v)
+{
+    if (di_rq_is(di_rq_get(v, "mode"), "required"))
+        rq->req->conv.choice = DI_CHOICE_REQUIRED;
+
+    return di_rq_allow_tools(rq, di_rq_get(v, "tools"),
+                             "tool_choice.allowed_tools.tools");
+}
+
+static int
 read_choice(di_rq_t *rq, const di_json_t *v)
 {
     di_conv_t *conv = &rq->req->conv;
@@ -848,58 +880,15 @@ read_choice(di_rq_t *rq, const di_json_t *v)
 
     if (di_rq_is(v, "required"))
         conv->choice = DI_CHOICE_REQUIRED;
+    else if (rc == DI_OK && !rq->official
+             && di_rq_is(di_rq_get(v, "type"), "allowed_tools"))
+        rc = read_allowed(rq, di_rq_get(v, "allowed_tools"));
     else if (rc == DI_OK && v != NULL && v->type == DI_JSON_OBJECT)
         rc = di_rq_choose_tool(rq, di_rq_text(di_rq_get(v, di_rq_is(
                  di_json_get(v, "type"), "custom") ? "custom" : "function"),
                                               "name"));
 
     return rc == DI_OK ? di_rq_finish_choice(rq) : rc;
-}
-
-/* Everything of response_format but the schema, which comes later. */
-static int
-read_format(di_rq_t *rq, const di_json_t *v)
-{
-    const di_json_t *type = di_rq_get(v, "type");
-    di_conv_t       *conv = &rq->req->conv;
-
-    if (type == NULL || di_rq_is(type, "text"))
-        return DI_OK;
-
-    if (!rq->official && !(rq->opt.caps & DI_CAN_CONSTRAIN))
-        return di_rq_unsupported_value(rq, "response_format.type",
-                                       &type->v.str, "'text', as this server"
-                                       " can't hold the model to a format");
-
-    if (di_rq_is(type, "regex")) {
-        conv->format = DI_FORMAT_REGEX;
-        conv->regex = di_rq_text(v, "regex");
-        return DI_OK;
-    }
-
-    if (!di_rq_is(type, "json_object"))
-        return DI_OK;
-
-    conv->format = DI_FORMAT_JSON;
-    if (di_rq_has_word_json(rq))
-        return DI_OK;
-
-    return di_rq_fail(rq, "messages", "Prompt must contain the word 'json' in"
-                      " some form to use 'response_format' of type"
-                      " 'json_object'.");
-}
-
-static int
-read_schema(di_rq_t *rq, const di_json_t *v)
-{
-    const di_json_t *s = di_rq_get(v, "json_schema");
-
-    if (!di_rq_is(di_rq_get(v, "type"), "json_schema"))
-        return DI_OK;
-
-    di_rq_path(rq, "response_format.json_schema.schema");
-    return di_rq_set_schema(rq, di_json_get(s, "schema"),
-                            di_rq_get(s, "strict"));
 }
 
 static const di_msg_t *
@@ -955,7 +944,7 @@ convert(di_rq_t *rq, const di_json_t *root)
     if (rc == DI_OK)
         rc = read_messages(rq, di_rq_get(root, "messages"));
     if (rc == DI_OK)
-        rc = read_format(rq, rf);
+        rc = di_rq_response_format(rq, rf);
     if (rc == DI_OK)
         rc = read_choice(rq, di_rq_get(root, "tool_choice"));
     if (rc == DI_OK)
@@ -963,7 +952,7 @@ convert(di_rq_t *rq, const di_json_t *root)
 
     /* The official codec looks at the schema between sampling fields. */
     if (rc == DI_OK && !rq->official)
-        rc = read_schema(rq, rf);
+        rc = di_rq_response_schema(rq, rf);
 
     return rc == DI_OK && !rq->official ? di_rq_set_constraint(rq) : rc;
 }
@@ -1046,7 +1035,7 @@ official(di_rq_t *rq, const di_json_t *root)
     if (rc == DI_OK)
         rc = official_stream(rq, root);
     if (rc == DI_OK)
-        rc = read_schema(rq, di_rq_get(root, "response_format"));
+        rc = di_rq_response_schema(rq, di_rq_get(root, "response_format"));
     if (rc == DI_OK)
         rc = official_n(rq, root);
     if (rc == DI_OK)

@@ -15,7 +15,9 @@ static const di_shape_t prompt = { .kind = DI_SHAPE_CUSTOM,
                                    .check = check_prompt };
 
 static const di_member_t members[] = {
-    { "prompt", &prompt, DI_MEMBER_REQUIRED, NULL }, { .name = NULL },
+    { "prompt", &prompt, DI_MEMBER_REQUIRED, NULL },
+    { "response_format", &di_shape_response_format, 0, NULL },
+    { .name = NULL },
 };
 static const di_shape_t body = { .kind = DI_SHAPE_STRUCT,
                                  .members = members };
@@ -81,7 +83,7 @@ read_prompt(di_rq_t *rq, const di_json_t *v, size_t i, di_prompt_t *p)
 }
 
 static int
-convert(di_rq_t *rq, const di_json_t *root)
+read_prompts(di_rq_t *rq, const di_json_t *root)
 {
     const di_json_t *v = di_rq_get(root, "prompt"), *m;
     di_req_t        *req = rq->req;
@@ -114,6 +116,20 @@ convert(di_rq_t *rq, const di_json_t *root)
     }
 
     return DI_OK;
+}
+
+static int
+convert(di_rq_t *rq, const di_json_t *root)
+{
+    const di_json_t *rf = di_rq_get(root, "response_format");
+    int              rc = read_prompts(rq, root);
+
+    if (rc == DI_OK)
+        rc = di_rq_response_format(rq, rf);
+    if (rc == DI_OK)
+        rc = di_rq_response_schema(rq, rf);
+
+    return rc == DI_OK ? di_rq_set_constraint(rq) : rc;
 }
 
 const di_api_ops_t di_api_completions = {

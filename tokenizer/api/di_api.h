@@ -153,23 +153,41 @@ typedef enum {
 
 typedef struct {
     bool       tools;            /* tool calls are to be found              */
-    bool       forced;           /* the prompt ends inside a call block     */
+    bool       forced;           /* a call comes first: where the dialect
+                                  * has one, its block is open already      */
     bool       json;             /* the answer is one JSON value            */
     di_stage_t stage;
 } di_parsing_t;
 
-/* What the engine must be held to. */
+/* What the answer must be, calls of tools apart. */
 typedef enum {
     DI_CONSTRAINT_NONE = 0,
-    DI_CONSTRAINT_TOOL_CALL,     /* text: the offered tools as compact JSON */
-    DI_CONSTRAINT_TOOL_CALL_REQUIRED,
     DI_CONSTRAINT_JSON,          /* text: a schema, or empty: any object    */
     DI_CONSTRAINT_REGEX,
+    DI_CONSTRAINT_EBNF,
+    DI_CONSTRAINT_CHOICE,        /* text: a JSON array of strings           */
 } di_constraint_kind_t;
 
+/* White space between the tokens of generated JSON. */
+typedef enum {
+    DI_SPACES_DEFAULT = 0,       /* the server's                            */
+    DI_SPACES_COMPACT,
+    DI_SPACES_FLEXIBLE,
+} di_spaces_t;
+
+/* All that a request holds the output to beside what its conversation says of
+ * tools and choice; ../dialect/di_output.h makes a grammar of both. */
 typedef struct {
     di_constraint_kind_t kind;
     di_str_t             text;
+    const char          *param;  /* the field that asked for it             */
+    const bool          *allowed;        /* [n_tools] of the conversation:
+                                  * may be called; NULL: all                */
+    bool                 one_call;       /* at most one                     */
+    bool                 best_effort;    /* keywords that can't be held are
+                                  * left out                                */
+    bool                 any_order;      /* of properties                   */
+    di_spaces_t          spaces;
 } di_constraint_t;
 
 /* A prompt of Completions: text, or ids (ids not NULL). */

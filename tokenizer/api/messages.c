@@ -280,9 +280,18 @@ static const di_shape_t choice = { .kind = DI_SHAPE_TAGGED,
 static const di_shape_t thinking = { .kind = DI_SHAPE_STRUCT,
                                      .name = "MessagesThinking",
                                      .members = di_thinking_members };
+static const di_member_t format_members[] = {
+    { "schema", NULL, REQUIRED, NULL }, { .name = NULL },
+};
+BLOCK(schema_format, format_members);
+static const di_member_t formats[] = {
+    { "json_schema", &schema_format, 0, NULL }, { .name = NULL },
+};
+static const di_shape_t format = { .kind = DI_SHAPE_TAGGED, .tag = "type",
+                                   .members = formats };
 static const di_member_t output_members[] = {
     { "effort", &di_shape_effort, 0, NULL },
-    { "format", NULL, STRICT, "this server can't hold the model to a format" },
+    { "format", &format, STRICT, NULL },
     { .name = NULL },
 };
 static const di_shape_t output_config = { .kind = DI_SHAPE_STRUCT,
@@ -305,6 +314,7 @@ static const di_member_t members[] = {
     { "tool_choice", &choice, 0, NULL },
     { "thinking", &thinking, 0, NULL },
     { "output_config", &output_config, 0, NULL },
+    { "output_format", &format, STRICT, NULL },
     { "temperature", &di_shape_f32, OFFICIAL, NULL },
     { "top_p", &di_shape_f32, OFFICIAL, NULL },
     { "stop_sequences", &di_shape_texts, OFFICIAL, NULL },
@@ -353,6 +363,10 @@ read_tool(di_rq_t *rq, const di_json_t *v, size_t i)
         return is_web_search(type) && rq->opt.drop_web_search ? DI_OK
                : di_rq_fail(rq, rq->path, "tools[%zu]: server tools are not"
                             " supported", i);
+
+    rc = di_rq_print(rq, &t.schema_at, "tools[%zu].input_schema", i);
+    if (rc != DI_OK)
+        return rc;
 
     di_rq_path(rq, "tools[%zu].name", i);
     rc = di_rq_check_tool_name(rq, t.name, rq->path);
@@ -1121,6 +1135,21 @@ read_choice(di_rq_t *rq, const di_json_t *v)
     return rc == DI_OK ? di_rq_finish_choice(rq) : rc;
 }
 
+/* Both spellings of one field: the later one, and that of the beta. */
+static int
+read_format(di_rq_t *rq, const di_json_t *v, const char *path)
+{
+    if (v == NULL || rq->official)
+        return DI_OK;
+
+    if (!(rq->opt.caps & DI_CAN_CONSTRAIN))
+        return di_field_refuse(path, "this server can't hold the model to a"
+                               " format", rq->e);
+
+    di_rq_path(rq, "%s.schema", path);
+    return di_rq_set_schema(rq, di_json_get(v, "schema"), NULL);
+}
+
 static int
 convert(di_rq_t *rq, const di_json_t *root)
 {
@@ -1137,6 +1166,12 @@ convert(di_rq_t *rq, const di_json_t *root)
         rc = read_messages(rq, di_rq_get(root, "messages"));
     if (rc == DI_OK)
         rc = read_choice(rq, di_rq_get(root, "tool_choice"));
+    if (rc == DI_OK)
+        rc = read_format(rq, di_rq_get(di_rq_get(root, "output_config"),
+                                       "format"), "output_config.format");
+    if (rc == DI_OK)
+        rc = read_format(rq, di_rq_get(root, "output_format"),
+                         "output_format");
 
     return rc == DI_OK ? di_rq_set_constraint(rq) : rc;
 }

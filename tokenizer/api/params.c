@@ -616,7 +616,6 @@ static const struct {
     { "prompt", R, refused },
     { "container", M, refused },
     { "context_management", M, refused },
-    { "output_format", M, refused },
     { "suffix", P, refused },
 };
 

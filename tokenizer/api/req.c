@@ -504,10 +504,15 @@ read_fields(di_rq_t *rq, const di_api_ops_t *api)
     int                rc;
 
     for (v = rq->req->root->v.list.first; v != NULL; v = v->next) {
-        rc = v->type == DI_JSON_NULL ? DI_OK : di_rq_param(rq, v, &known);
+        if (v->type == DI_JSON_NULL)
+            continue;
+
+        rc = di_rq_param(rq, v, &known);
+        if (rc == DI_OK && !known)
+            rc = di_rq_constraint_field(rq, v, &known);
         if (rc != DI_OK)
             return rc;
-        if (v->type == DI_JSON_NULL || known)
+        if (known)
             continue;
 
         m = member_of(api, v);

@@ -148,21 +148,26 @@ int di_rq_add_tool(di_rq_t *rq, const di_tool_t *tool, const char *path,
                    const di_json_t *parameters);
 /* Description and parameters of the custom tool apply_patch. */
 int di_rq_apply_patch(di_rq_t *rq, di_tool_t *tool);
-/* Parameters of any other custom tool: one text, `input`; and the arguments
- * of a call of one. */
+/* Parameters of any other custom tool, one text, `input`: what the model reads
+ * and what its calls are held to; and the arguments of a call of one. */
 extern const di_json_t di_rq_text_parameters;
+extern const di_json_t di_rq_text_schema;
+/* The schema of a strict tool without parameters. */
+extern const di_json_t di_rq_no_parameters;
 int di_rq_input_arguments(di_rq_t *rq, di_str_t input, di_str_t *arguments);
 /* Once all tools and messages are known, before the choice is read: names
  * and schemas; then the conversation has the tools.  none: none is offered. */
 int di_rq_check_tools(di_rq_t *rq, bool none);
 int di_rq_check_tool_name(di_rq_t *rq, di_str_t name, const char *path);
+bool di_rq_is_name_char(char c);
 
 /* Is `schema` a JSON Schema?  On failure *why is the reason. */
 int di_schema_check(di_rq_t *rq, const di_json_t *schema, di_str_t *why);
 /* The strict rewriting of a schema; errors begin with `prefix` where the
- * schema can't be read. */
+ * schema can't be read.  *lossy (may be NULL): it says less than the schema
+ * does. */
 int di_schema_strict(di_rq_t *rq, const di_json_t *schema, bool response,
-                     di_json_t **out);
+                     di_json_t **out, bool *lossy);
 
 /* thinking{type}, and the effort's name (NULL: none): conv.thinking and
  * effort.  Strict: a model without thinking refuses either by its path. */
@@ -171,6 +176,13 @@ int di_rq_set_thinking(di_rq_t *rq, const di_json_t *type,
 
 /* Force a tool by its name. */
 int di_rq_choose_tool(di_rq_t *rq, di_str_t name);
+/* Strict: only the tools of a list may be called.  Each of its objects names
+ * one, itself or in a member `function` or `custom`. */
+int di_rq_allow_tools(di_rq_t *rq, const di_json_t *list, const char *path);
+/* Strict: the grammar of a custom tool at rq->path, an object of `syntax` and
+ * `definition`; the tool is held to it. */
+int di_rq_custom_grammar(di_rq_t *rq, const di_json_t *grammar,
+                         di_tool_t *tool);
 /* After tools and choice: what conversation and parser get of them. */
 int di_rq_finish_choice(di_rq_t *rq);
 
@@ -182,9 +194,23 @@ int di_rq_reasoning(di_rq_t *rq, const char *field);
 /* Some content has "json" in some letter case. */
 bool di_rq_has_word_json(const di_rq_t *rq);
 
-/* json_schema and its like: NULL `strict` means no. */
+/* json_schema and its like, at rq->path: the conversation and the constraint
+ * get it.  NULL `strict` means no. */
 int di_rq_set_schema(di_rq_t *rq, const di_json_t *schema,
                      const di_json_t *strict);
+/* Strict: the `name` of a format, as OpenAI wants it. */
+int di_rq_check_format_name(di_rq_t *rq, const di_json_t *format,
+                            const char *path);
+/* Chat's response_format, with the schema or, official, without it, which
+ * comes later. */
+int di_rq_response_format(di_rq_t *rq, const di_json_t *v);
+int di_rq_response_schema(di_rq_t *rq, const di_json_t *v);
+/* The answer is held to this; a second one is an error that names both. */
+int di_rq_constrain(di_rq_t *rq, di_constraint_kind_t kind, di_str_t text,
+                    const char *param);
+/* Strict: is this a field of vLLM's or SGLang's, or our own, that constrains
+ * the answer?  If so, it is read. */
+int di_rq_constraint_field(di_rq_t *rq, const di_json_t *v, bool *known);
 
 /* Official ranges, in the API's order. */
 int di_rq_official_temperature(di_rq_t *rq);

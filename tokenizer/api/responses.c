@@ -412,6 +412,9 @@ check_choice(di_rq_t *rq, const di_json_t *v)
         && name != NULL && name->type == DI_JSON_STRING)
         return DI_OK;
 
+    if (!rq->official && di_rq_is(type, "allowed_tools"))
+        return di_shape_check(rq, &di_shape_allowed, v);
+
     if (rq->official && is_web_search(type))
         return DI_OK;
 
@@ -424,7 +427,7 @@ check_choice(di_rq_t *rq, const di_json_t *v)
            : di_field_invalid(rq->e, rq->path, "invalid_value", "Invalid '%s':"
                               " expected 'none', 'auto', 'required', or an"
                               " object of type 'function' or 'custom' with a"
-                              " name.", rq->path);
+                              " name, or of type 'allowed_tools'.", rq->path);
 }
 
 /* ------------------------------------------------------------------ tools */
@@ -512,6 +515,9 @@ read_function(di_rq_t *rq, const di_json_t *v, size_t i, place_t *at)
     if (rc == DI_OK && at->space.data != NULL)
         rc = space_description(rq, at, &t);
 
+    if (rc == DI_OK)
+        rc = di_rq_print(rq, &t.schema_at, "%s[%zu].parameters", at->path, i);
+
     di_rq_path(rq, "%s[%zu]", at->path, i);
     return rc == DI_OK
            ? di_rq_add_tool(rq, &t, rq->path, di_rq_get(v, "parameters")) : rc;
@@ -528,6 +534,7 @@ read_custom(di_rq_t *rq, const di_json_t *v, size_t i, place_t *at)
     };
     di_str_t         text = di_rq_text(v, "description");
     bool             known = di_json_is(&t.name, "apply_patch");
+    int              rc = DI_OK;
 
     di_rq_path(rq, "%s[%zu]", at->path, i);
     if (at->space.data != NULL)
@@ -541,17 +548,18 @@ read_custom(di_rq_t *rq, const di_json_t *v, size_t i, place_t *at)
                           " 'apply_patch' is supported.", (int) t.name.len,
                           t.name.data);
 
-    if (!known && di_rq_is(di_rq_get(grammar, "type"), "grammar"))
-        return di_field_refuse(di_rq_path(rq, "%s[%zu].format", at->path, i),
-                               "this server can't hold the model to a"
-                               " grammar", rq->e);
-
     t.description = text;
     t.parameters = &di_rq_text_parameters;
+    t.schema = &di_rq_text_schema;
     if (known && di_rq_apply_patch(rq, &t) != DI_OK)
         return DI_ENOMEM;
 
-    return di_rq_add_tool(rq, &t, rq->path, NULL);
+    di_rq_path(rq, "%s[%zu].format", at->path, i);
+    if (!known && di_rq_is(di_rq_get(grammar, "type"), "grammar"))
+        rc = di_rq_custom_grammar(rq, grammar, &t);
+
+    di_rq_path(rq, "%s[%zu]", at->path, i);
+    return rc == DI_OK ? di_rq_add_tool(rq, &t, rq->path, NULL) : rc;
 }
 
 static int
@@ -1220,6 +1228,15 @@ read_input(di_rq_t *rq, const di_json_t *root)
 /* ------------------------------------------------------- choice and format */
 
 static int
+read_allowed(di_rq_t *rq, const di_json_t *v)
+{
+    if (di_rq_is(di_rq_get(v, "mode"), "required"))
+        rq->req->conv.choice = DI_CHOICE_REQUIRED;
+
+    return di_rq_allow_tools(rq, di_rq_get(v, "tools"), "tool_choice.tools");
+}
+
+static int
 read_choice(di_rq_t *rq, const di_json_t *v)
 {
     const di_json_t *type = di_rq_get(v, "type");
@@ -1232,6 +1249,8 @@ read_choice(di_rq_t *rq, const di_json_t *v)
         rq->req->conv.choice = DI_CHOICE_REQUIRED;
     else if (is_web_search(type) && rq->opt.reject_web_search)
         rc = di_rq_fail(rq, "tool_choice", "Server tools are not supported");
+    else if (di_rq_is(type, "allowed_tools") && !rq->official)
+        rc = read_allowed(rq, v);
     else if (type != NULL && !is_web_search(type))
         rc = di_rq_choose_tool(rq, di_rq_text(v, "name"));
 
@@ -1245,6 +1264,7 @@ read_format(di_rq_t *rq, const di_json_t *root)
     const di_json_t *f = di_rq_get(text, "format");
     const di_json_t *type = di_rq_get(f, "type");
     const di_json_t *v = di_rq_get(text, "verbosity");
+    int              rc;
 
     if (v != NULL && !rq->official && !di_rq_is(v, "medium"))
         return di_field_refuse("text.verbosity", "the model has no such mode;"
@@ -1260,15 +1280,18 @@ read_format(di_rq_t *rq, const di_json_t *root)
 
     if (di_rq_is(type, "json_object")) {
         rq->req->conv.format = DI_FORMAT_JSON;
-        return di_rq_has_word_json(rq) ? DI_OK
+        return di_rq_has_word_json(rq)
+               ? di_rq_constrain(rq, DI_CONSTRAINT_JSON, (di_str_t) { "", 0 },
+                                 "text.format")
                : di_rq_fail(rq, "input", "Response input messages must contain"
                             " the word 'json' in some form to use"
                             " 'text.format' of type 'json_object'.");
     }
 
+    rc = di_rq_check_format_name(rq, f, "text.format");
     di_rq_path(rq, "text.format.schema");
-    return di_rq_set_schema(rq, di_json_get(f, "schema"),
-                            di_rq_get(f, "strict"));
+    return rc == DI_OK ? di_rq_set_schema(rq, di_json_get(f, "schema"),
+                                          di_rq_get(f, "strict")) : rc;
 }
 
 static int

@@ -16,6 +16,8 @@ typedef struct {
     const char *prefix;          /* of errors in reading                    */
     const char *top;             /* the sentence about the top level        */
     bool        response;        /* a response's schema, not a tool's       */
+    bool        lossy;           /* a keyword was dropped that says what a
+                                  * value may be                            */
 } strict_t;
 
 static int rewrite(strict_t *s, const di_json_t *v, bool top,
@@ -90,6 +92,39 @@ keep_all(strict_t *s, const di_json_t *from, const char *const *names,
         rc = keep(s, from, *names, to);
 
     return rc;
+}
+
+static bool
+has_key(const di_json_t *object, di_str_t key)
+{
+    const di_json_t *m = object->v.list.first;
+
+    while (m != NULL && (m->key.len != key.len
+                         || memcmp(m->key.data, key.data, key.len) != 0))
+        m = m->next;
+
+    return m != NULL;
+}
+
+/* Was a keyword dropped that says what a value may be? */
+static bool
+is_lossy(const di_json_t *from, const di_json_t *to)
+{
+    static const char *const words[] = { "title", "$schema", "$comment",
+                                         "examples", "default", "description",
+                                         NULL };
+    const di_json_t         *m;
+    const char *const       *w;
+
+    for (m = from->v.list.first; m != NULL; m = m->next) {
+        for (w = words; *w != NULL && !di_json_is(&m->key, *w); w++) {
+            /* void */
+        }
+        if (*w == NULL && m->type != DI_JSON_NULL && !has_key(to, m->key))
+            return true;
+    }
+
+    return false;
 }
 
 /* ---------------------------------------------------------------- reading */
@@ -419,20 +454,11 @@ rewrite_typed(strict_t *s, const di_json_t *v, const di_json_t *type, bool top,
 }
 
 static int
-rewrite(strict_t *s, const di_json_t *v, bool top, di_json_t **out)
+rewrite_any(strict_t *s, const di_json_t *v, bool top, di_json_t *to)
 {
     const di_json_t *type = di_rq_get(v, "type");
     const di_json_t *any_of = di_rq_get(v, "anyOf");
-    di_json_t       *to = new_value(s, DI_JSON_OBJECT);
     int              rc;
-
-    if (to == NULL)
-        return di_rq_no_memory(s->rq);
-
-    *out = to;
-
-    if (top && !di_rq_is(type, "object"))
-        return di_rq_fail(s->rq, s->rq->path, "%s", s->top);
 
     if (type != NULL)
         return rewrite_typed(s, v, type, top, to);
@@ -444,9 +470,28 @@ rewrite(strict_t *s, const di_json_t *v, bool top, di_json_t **out)
     return rc == DI_OK ? keep(s, v, "description", to) : rc;
 }
 
+static int
+rewrite(strict_t *s, const di_json_t *v, bool top, di_json_t **out)
+{
+    di_json_t *to = new_value(s, DI_JSON_OBJECT);
+    int        rc;
+
+    if (to == NULL)
+        return di_rq_no_memory(s->rq);
+
+    *out = to;
+
+    if (top && !di_rq_is(di_rq_get(v, "type"), "object"))
+        return di_rq_fail(s->rq, s->rq->path, "%s", s->top);
+
+    rc = rewrite_any(s, v, top, to);
+    s->lossy |= rc == DI_OK && is_lossy(v, to);
+    return rc;
+}
+
 int
 di_schema_strict(di_rq_t *rq, const di_json_t *schema, bool response,
-                 di_json_t **out)
+                 di_json_t **out, bool *lossy)
 {
     di_json_t type = { .type = DI_JSON_STRING, .key = { "type", 4 },
                        .v.str = { "object", 6 } };
@@ -457,11 +502,16 @@ di_schema_strict(di_rq_t *rq, const di_json_t *schema, bool response,
         response ? "The top level of the json schema must be an object."
                  : "The top level of the function parameters schema must be an"
                    " object.",
-        response,
+        response, false,
     };
 
     const di_json_t *v = schema == NULL ? &none : schema;
     int              rc = read_schema(&s, v);
 
-    return rc == DI_OK ? rewrite(&s, v, true, out) : rc;
+    if (rc == DI_OK)
+        rc = rewrite(&s, v, true, out);
+    if (lossy != NULL)
+        *lossy = s.lossy;
+
+    return rc;
 }

@@ -28,6 +28,21 @@ static const di_member_t efforts[] = {
 const di_shape_t di_shape_effort = { .kind = DI_SHAPE_ENUM,
                                      .members = efforts };
 
+static const di_member_t modes[] = {
+    { .name = "auto" }, { .name = "required" }, { .name = NULL },
+};
+static const di_shape_t mode = { .kind = DI_SHAPE_ENUM, .members = modes };
+static const di_shape_t map_list = { .kind = DI_SHAPE_LIST,
+                                     .of = &di_shape_map };
+static const di_member_t allowed_members[] = {
+    { "type", NULL, 0, NULL },
+    { "mode", &mode, DI_MEMBER_REQUIRED, NULL },
+    { "tools", &map_list, DI_MEMBER_REQUIRED, NULL },
+    { .name = NULL },
+};
+const di_shape_t di_shape_allowed = { .kind = DI_SHAPE_STRUCT,
+                                      .members = allowed_members };
+
 static const di_member_t thinking_types[] = {
     { .name = "adaptive" }, { .name = "enabled" }, { .name = "disabled" },
     { .name = NULL },

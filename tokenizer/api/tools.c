@@ -11,16 +11,20 @@
 
 /* ------------------------------------------------------------ definitions */
 
+bool
+di_rq_is_name_char(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
+           || (c >= '0' && c <= '9') || c == '_' || c == '-';
+}
+
 static bool
 is_name(di_str_t s)
 {
     size_t i;
-    char   c;
 
     for (i = 0; i < s.len; i++) {
-        c = s.data[i];
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
-              || (c >= '0' && c <= '9') || c == '_' || c == '-'))
+        if (!di_rq_is_name_char(s.data[i]))
             return false;
     }
 
@@ -98,6 +102,25 @@ check_parameters(di_rq_t *rq, di_str_t name, const char *path,
     return rc;
 }
 
+/* Strict: a tool is held to its schema as it stands.  What the model reads of
+ * a strict one is what the official codec would show it, unless that leaves
+ * out what the model must know. */
+static int
+set_shown(di_rq_t *rq, di_tool_t *t, const di_json_t *parameters)
+{
+    di_json_t   *written;
+    di_api_err_t e = *rq->e;
+    bool         lossy;
+    int          rc = di_schema_strict(rq, parameters, false, &written, &lossy);
+
+    if (rc == DI_EINVAL)
+        *rq->e = e;
+    if (rc == DI_OK && !lossy)
+        t->parameters = written;
+
+    return rc == DI_EINVAL ? DI_OK : rc;
+}
+
 static int
 set_parameters(di_rq_t *rq, di_tool_t *t, const char *path,
                const di_json_t *parameters)
@@ -106,15 +129,19 @@ set_parameters(di_rq_t *rq, di_tool_t *t, const char *path,
     di_json_t             *written;
     int                    rc;
 
-    if (t->strict == 1) {
-        rc = di_schema_strict(rq, parameters, false, &written);
-        t->parameters = written;
+    if (t->strict == 1 && rq->official) {
+        rc = di_schema_strict(rq, parameters, false, &written, NULL);
+        t->parameters = t->schema = written;
         return rc;
     }
 
     t->parameters = parameters != NULL ? parameters : &empty;
-    return parameters == NULL ? DI_OK
-           : check_parameters(rq, t->name, path, parameters);
+    t->schema = t->strict == 1 && parameters == NULL ? &di_rq_no_parameters
+                : t->parameters;
+    rc = parameters == NULL ? DI_OK
+         : check_parameters(rq, t->name, path, parameters);
+
+    return rc == DI_OK && t->strict == 1 ? set_shown(rq, t, parameters) : rc;
 }
 
 /* A tool and what it is checked with later. */
@@ -200,6 +227,9 @@ check_each(di_rq_t *rq)
         if (known)
             return di_rq_fail(rq, rq->path, "Tool names must be unique.");
 
+        if (d->tool.schema_at.data != NULL)
+            di_rq_path(rq, "%s", d->tool.schema_at.data);
+
         if (d->tool.kind != DI_TOOL_CUSTOM)
             rc = set_parameters(rq, &d->tool, rq->path, d->given);
     }
@@ -229,12 +259,15 @@ di_rq_check_tools(di_rq_t *rq, bool none)
     return rc;
 }
 
-/* Strict tools are so together or not at all. */
+/* Official: strict tools are so together or not at all. */
 static int
 check_strict(di_rq_t *rq)
 {
     const di_conv_t *conv = &rq->req->conv;
     size_t           i, strict = 0;
+
+    if (!rq->official)
+        return DI_OK;
 
     for (i = 0; i < conv->n_tools; i++)
         strict += conv->tools[i]->strict == 1;
@@ -279,6 +312,49 @@ di_rq_choose_tool(di_rq_t *rq, di_str_t name)
     return DI_OK;
 }
 
+/* Each of the list's objects names one, itself or in a member `function` or
+ * `custom`. */
+int
+di_rq_allow_tools(di_rq_t *rq, const di_json_t *list, const char *path)
+{
+    di_conv_t       *conv = &rq->req->conv;
+    const di_json_t *m, *inner;
+    di_str_t         name;
+    bool            *allowed;
+    size_t           i = 0, index;
+
+    if (!(rq->opt.caps & DI_CAN_CONSTRAIN))
+        return di_field_refuse(path, "this server can't hold the model to some"
+                               " of its tools", rq->e);
+
+    if (list->v.list.n == 0)
+        return di_field_invalid(rq->e, path, "empty_array", "Invalid '%s':"
+                                " empty array. Expected an array with minimum"
+                                " length 1.", path);
+
+    allowed = di_arena_calloc(&rq->req->arena, conv->n_tools + 1,
+                              sizeof(*allowed));
+    if (allowed == NULL)
+        return di_rq_no_memory(rq);
+
+    for (m = list->v.list.first; m != NULL; m = m->next, i++) {
+        inner = di_rq_get(m, "function");
+        if (inner == NULL)
+            inner = di_rq_get(m, "custom");
+        name = di_rq_text(inner != NULL ? inner : m, "name");
+
+        if (name.data == NULL || !di_names_get(&rq->tool_names, name, &index)
+            || index >= conv->n_tools)
+            return di_field_invalid(rq->e, di_rq_path(rq, "%s[%zu]", path, i),
+                                    "invalid_value", "Invalid '%s': it names"
+                                    " none of the tools.", rq->path);
+        allowed[index] = true;
+    }
+
+    rq->req->constraint.allowed = allowed;
+    return DI_OK;
+}
+
 int
 di_rq_finish_choice(di_rq_t *rq)
 {
@@ -302,118 +378,9 @@ di_rq_finish_choice(di_rq_t *rq)
                                " call; 'auto' and 'none' are supported",
                                rq->e);
 
-    if (conv->thinking)
+    if (conv->thinking && rq->official)
         return di_rq_fail(rq, "tool_choice", "Thinking mode does not support"
                           " this tool_choice");
 
     return check_strict(rq);
-}
-
-/* ------------------------------------------------------------- constraint */
-
-static void
-add_tool_json(di_sbuf_t *b, const di_tool_t *t)
-{
-    di_sbuf_lit(b, "{\"type\":\"function\",\"function\":{\"name\":");
-    di_json_add_plain(b, t->name);
-
-    di_sbuf_lit(b, ",\"description\":");
-    if (t->description.data == NULL)
-        di_sbuf_lit(b, "null");
-    else
-        di_json_add_plain(b, t->description);
-
-    di_sbuf_lit(b, ",\"parameters\":");
-    di_json_add_tree(b, t->parameters, DI_JSON_COMPACT);
-    di_sbuf_lit(b, ",\"strict\":");
-    if (t->strict < 0)
-        di_sbuf_lit(b, "null");
-    else if (t->strict)
-        di_sbuf_lit(b, "true");
-    else
-        di_sbuf_lit(b, "false");
-
-    di_sbuf_lit(b, "}");
-
-    if (t->deferred)
-        di_sbuf_lit(b, ",\"defer_loading\":true");
-    di_sbuf_lit(b, "}");
-}
-
-static int
-constrain_tools(di_rq_t *rq)
-{
-    const di_conv_t *conv = &rq->req->conv;
-    di_constraint_t *c = &rq->req->constraint;
-    di_sbuf_t        b = { 0 };
-    size_t           i;
-
-    c->kind = conv->choice == DI_CHOICE_REQUIRED
-              ? DI_CONSTRAINT_TOOL_CALL_REQUIRED : DI_CONSTRAINT_TOOL_CALL;
-
-    di_sbuf_lit(&b, "[");
-    for (i = 0; i < conv->n_tools; i++) {
-        if (i > 0)
-            di_sbuf_lit(&b, ",");
-        add_tool_json(&b, conv->tools[i]);
-    }
-    di_sbuf_lit(&b, "]");
-
-    return di_rq_keep(rq, &b, &c->text);
-}
-
-/* The schema's constraint was set with it; here it may be overruled. */
-int
-di_rq_set_constraint(di_rq_t *rq)
-{
-    di_req_t *req = rq->req;
-
-    req->parsing.tools = req->conv.n_tools > 0;
-    req->parsing.forced = req->conv.choice == DI_CHOICE_REQUIRED;
-    req->parsing.json = req->conv.format == DI_FORMAT_JSON;
-
-    if (req->conv.n_tools > 0)
-        return constrain_tools(rq);
-
-    if (req->conv.format == DI_FORMAT_JSON) {
-        req->constraint.kind = DI_CONSTRAINT_JSON;
-        req->constraint.text = (di_str_t) { "", 0 };
-
-    } else if (req->conv.format == DI_FORMAT_REGEX) {
-        req->constraint.kind = DI_CONSTRAINT_REGEX;
-        req->constraint.text = req->conv.regex;
-    }
-
-    return DI_OK;
-}
-
-int
-di_rq_set_schema(di_rq_t *rq, const di_json_t *schema, const di_json_t *strict)
-{
-    di_req_t        *req = rq->req;
-    const di_json_t *held = schema;
-    di_json_t       *written;
-    di_sbuf_t        b = { 0 };
-    di_str_t         why;
-    int              rc;
-
-    if (strict != NULL && strict->type == DI_JSON_TRUE) {
-        rc = di_schema_strict(rq, schema, true, &written);
-        held = written;
-
-    } else {
-        rc = di_schema_check(rq, schema, &why);
-        if (rc == DI_EINVAL)
-            rc = di_rq_fail(rq, rq->path, "Invalid json schema: %.*s",
-                            (int) why.len, why.data);
-    }
-
-    if (rc != DI_OK)
-        return rc;
-
-    req->conv.format = DI_FORMAT_SCHEMA;
-    req->conv.schema = schema;
-    req->constraint.kind = DI_CONSTRAINT_JSON;
-    di_json_add_tree(&b, held, DI_JSON_COMPACT);
-    return di_rq_keep(rq, &b, &req->constraint.text);
 }

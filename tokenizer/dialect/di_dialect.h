@@ -61,6 +61,9 @@ typedef struct {
     di_tool_kind_t   kind;
     int8_t           strict;     /* 1, 0; -1: not said                      */
     bool             deferred;   /* known, but not in the first list        */
+    const di_json_t *schema;     /* of the arguments, as declared; what the
+                                  * model reads may leave some of it out    */
+    di_str_t         schema_at;  /* the field that it stands in             */
 } di_tool_t;
 
 typedef struct {
