@@ -27,8 +27,7 @@
  * Sources: the rules of DeepSeek's own renderer, held by its golden vectors.
  */
 
-#include "dialect.h"
-#include "../api/json.h"
+#include "output.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -671,7 +670,7 @@ put_all(render_t *r)
     special(r, ASST);
     special(r, c->thinking ? THINK : END_THINK);
 
-    if (r->tools && c->choice == DI_CHOICE_REQUIRED)
+    if (r->tools && c->choice == DI_CHOICE_REQUIRED && !c->thinking)
         put_fixed(r, "\n\n<" D B ">\n");
 }
 
@@ -692,6 +691,31 @@ deepseek_render(const di_dialect_t *dialect, const di_conv_t *conv,
     di_arena_free(&r.arena);
     return r.no_memory ? di_err_set(err, DI_ENOMEM, 0, "out of memory")
                        : DI_OK;
+}
+
+/* ------------------------------------------------------------------ output */
+
+static void
+deepseek_reasoning(di_ebnf_t *w)
+{
+    const deepseek_t *d = (const deepseek_t *) w->dialect;
+
+    di_ebnf_free(w, d->ids[END_THINK], spellings[END_THINK]);
+    di_ebnf_put(w, " ");
+    di_ebnf_mark(w, d->ids[END_THINK], spellings[END_THINK]);
+    di_ebnf_put(w, " ");
+}
+
+static void
+deepseek_calls(di_ebnf_t *w)
+{
+    const deepseek_t *d = (const deepseek_t *) w->dialect;
+    const di_dsml_t   dsml = {
+        d->ids[DSML], spellings[DSML], d->version->block, d->version->invoke,
+        d->version->parameter, d->version->no_parameter,
+    };
+
+    di_ebnf_dsml(w, &dsml);
 }
 
 /* ------------------------------------------------------------ open, close */
@@ -770,6 +794,8 @@ const di_dialect_ops_t di_dialect_deepseek_v4 = {
     .open = v4_open,
     .close = deepseek_close,
     .render = deepseek_render,
+    .reasoning = deepseek_reasoning,
+    .calls = deepseek_calls,
 };
 
 const di_dialect_ops_t di_dialect_deepseek_v41 = {
@@ -779,4 +805,6 @@ const di_dialect_ops_t di_dialect_deepseek_v41 = {
     .open = v41_open,
     .close = deepseek_close,
     .render = deepseek_render,
+    .reasoning = deepseek_reasoning,
+    .calls = deepseek_calls,
 };

@@ -11,7 +11,7 @@
  * and a prompt that ends in <think>.
  */
 
-#include "dialect.h"
+#include "output.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -122,6 +122,17 @@ r1_render(const di_dialect_t *dialect, const di_conv_t *conv,
     return DI_OK;
 }
 
+static void
+r1_reasoning(di_ebnf_t *w)
+{
+    const r1_t *d = (const r1_t *) w->dialect;
+
+    di_ebnf_free(w, d->ids[END_THINK], spellings[END_THINK]);
+    di_ebnf_put(w, " ");
+    di_ebnf_mark(w, d->ids[END_THINK], spellings[END_THINK]);
+    di_ebnf_put(w, " \"\\n\\n\" ");
+}
+
 static int
 r1_knows(di_str_t template_text, bool *yes)
 {
@@ -173,4 +184,5 @@ const di_dialect_ops_t di_dialect_deepseek_r1 = {
     .open = r1_open,
     .close = r1_close,
     .render = r1_render,
+    .reasoning = r1_reasoning,
 };

@@ -13,6 +13,8 @@
 
 #include "di_dialect.h"
 
+typedef struct di_ebnf_s di_ebnf_t;      /* output.h                        */
+
 typedef struct {
     bool    special;
     int32_t id;                  /* special: its id, -1: there is none      */
@@ -66,6 +68,13 @@ typedef struct {
     /* DI_OK (look at pieces->failed) or DI_EINVAL as di_dialect_encode(). */
     int  (*render)(const di_dialect_t *dialect, const di_conv_t *conv,
                    di_pieces_t *pieces, di_err_t *err);
+
+    /* Grammar of an output (output.c).  reasoning, where there is any: an
+     * expression for what comes before the answer.  calls, where the dialect
+     * spells tools: the rules `calls`, one or more calls and the end of the
+     * turn, and `text`, any answer and perhaps calls. */
+    void (*reasoning)(di_ebnf_t *w);
+    void (*calls)(di_ebnf_t *w);
 } di_dialect_ops_t;
 
 /* The head of every dialect's own struct. */

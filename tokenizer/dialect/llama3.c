@@ -17,8 +17,7 @@
  * the turns; by "ipython", 3.1 and later from 3.0.
  */
 
-#include "dialect.h"
-#include "../api/json.h"
+#include "output.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -296,6 +295,34 @@ llama3_render(const di_dialect_t *dialect, const di_conv_t *conv,
            ? di_err_set(err, DI_ENOMEM, 0, "out of memory") : rc;
 }
 
+/* ------------------------------------------------------------------ output */
+
+/* A turn is one call or no call: what begins with a brace is one. */
+static void
+llama3_calls(di_ebnf_t *w)
+{
+    size_t i, n = 0;
+
+    if (w->conv->choice != DI_CHOICE_REQUIRED
+        && w->constraint->kind == DI_CONSTRAINT_NONE)
+        di_ebnf_put(w, "text ::= \"\\n\"* ([^{\\n] %free)? | calls\n");
+
+    else if (w->conv->choice != DI_CHOICE_REQUIRED)
+        di_ebnf_refuse(w, w->constraint->param, "'%s' can't be held where this"
+                       " model may also call tools: its calls look like any"
+                       " JSON. A 'tool_choice' of none or of a call is"
+                       " supported.", w->constraint->param);
+
+    di_ebnf_put(w, "calls ::= ");
+    for (i = 0; i < w->conv->n_tools; i++) {
+        if (!di_ebnf_callable(w, i))
+            continue;
+        di_ebnf_put(w, n++ > 0 ? " | " : "");
+        di_ebnf_json_call(w, w->conv->tools[i], "parameters");
+    }
+    di_ebnf_put(w, "\n");
+}
+
 /* ------------------------------------------------------------ open, close */
 
 static int
@@ -352,4 +379,5 @@ const di_dialect_ops_t di_dialect_llama3 = {
     .open = llama3_open,
     .close = llama3_close,
     .render = llama3_render,
+    .calls = llama3_calls,
 };

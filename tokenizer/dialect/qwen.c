@@ -19,8 +19,7 @@
  * another spelling of calls, and some models always think: these are unknown.
  */
 
-#include "dialect.h"
-#include "../api/json.h"
+#include "output.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -330,6 +329,83 @@ qwen_render(const di_dialect_t *dialect, const di_conv_t *conv,
            ? di_err_set(err, DI_ENOMEM, 0, "out of memory") : rc;
 }
 
+/* ------------------------------------------------------------------ output */
+
+static void
+put_mark(di_ebnf_t *w, int which)
+{
+    const qwen_t *d = (const qwen_t *) w->dialect;
+
+    di_ebnf_mark(w, d->ids[which], spellings[which]);
+    di_ebnf_put(w, " ");
+}
+
+/* Any text up to a mark, and the mark. */
+static void
+put_up_to(di_ebnf_t *w, int which)
+{
+    const qwen_t *d = (const qwen_t *) w->dialect;
+
+    di_ebnf_free(w, d->ids[which], spellings[which]);
+    di_ebnf_put(w, " ");
+    put_mark(w, which);
+}
+
+/* The model opens its reasoning itself, unless it goes on one. */
+static void
+qwen_reasoning(di_ebnf_t *w)
+{
+    const qwen_t    *d = (const qwen_t *) w->dialect;
+    const di_conv_t *c = w->conv;
+
+    if (!d->rendering && d->ids[CALL] < 0 && c->n_tools > 0)
+        di_ebnf_refuse(w, "tools", "'tools' can't be held while this model"
+                       " thinks: its vocabulary has no token for the mark of a"
+                       " call.");
+
+    if (w->parsing->stage == DI_STAGE_REASONING_START
+        && !c->msgs[c->n_msgs - 1].prefix)
+    {
+        put_mark(w, THINK);
+        di_ebnf_put(w, "\"\\n\" ");
+    }
+
+    put_up_to(w, END_THINK);
+    di_ebnf_put(w, "\"\\n\\n\" ");
+}
+
+static void
+qwen_calls(di_ebnf_t *w)
+{
+    size_t i, n = 0;
+
+    if (w->conv->choice != DI_CHOICE_REQUIRED
+        && w->constraint->kind == DI_CONSTRAINT_NONE)
+    {
+        const qwen_t *d = (const qwen_t *) w->dialect;
+
+        di_ebnf_put(w, "text ::= ");
+        di_ebnf_free(w, d->ids[CALL], spellings[CALL]);
+        di_ebnf_put(w, " calls?\n");
+    }
+
+    di_ebnf_put(w, "calls ::= call");
+    di_ebnf_put(w, w->constraint->one_call ? "\n" : " (\"\\n\" call)*\n");
+
+    di_ebnf_put(w, "call ::= ");
+    put_mark(w, CALL);
+    di_ebnf_put(w, "\"\\n\" (");
+    for (i = 0; i < w->conv->n_tools; i++) {
+        if (!di_ebnf_callable(w, i))
+            continue;
+        di_ebnf_put(w, n++ > 0 ? " | " : "");
+        di_ebnf_json_call(w, w->conv->tools[i], "arguments");
+    }
+    di_ebnf_put(w, ") \"\\n\" ");
+    put_mark(w, END_CALL);
+    di_ebnf_put(w, "\n");
+}
+
 /* ------------------------------------------------------------ open, close */
 
 static int
@@ -403,4 +479,6 @@ const di_dialect_ops_t di_dialect_qwen = {
     .open = qwen_open,
     .close = qwen_close,
     .render = qwen_render,
+    .reasoning = qwen_reasoning,
+    .calls = qwen_calls,
 };

@@ -1,0 +1,75 @@
+/*
+ * output.h - what dialects write the grammar of their outputs with.
+ */
+
+#ifndef DI_OUTPUT_INT_H
+#define DI_OUTPUT_INT_H
+
+#include "dialect.h"
+#include "di_output.h"
+#include "../api/json.h"
+
+/* A grammar being written.  After the first error nothing more is. */
+struct di_ebnf_s {
+    const di_dialect_t    *dialect;
+    const di_conv_t       *conv;
+    const di_parsing_t    *parsing;
+    const di_constraint_t *constraint;
+    di_output_t           *out;
+    di_api_err_t          *e;
+    int                    rc;
+};
+
+void di_ebnf_put(di_ebnf_t *w, const char *text);
+void di_ebnf_print(di_ebnf_t *w, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* A literal, with its quotes. */
+void di_ebnf_text(di_ebnf_t *w, const char *text, size_t len);
+/* A marker: its token; its spelling where the vocabulary has none (id -1). */
+void di_ebnf_mark(di_ebnf_t *w, int32_t id, const char *spelling);
+/* Any text, possibly empty, in which this marker is not. */
+void di_ebnf_free(di_ebnf_t *w, int32_t id, const char *spelling);
+
+/* Where an embedded part is from; as in di_output_part_t. */
+typedef struct {
+    const char *param;
+    const char *path;            /* copied                                  */
+    const char *root;            /* literal                                 */
+    bool        best_effort;
+} di_ebnf_from_t;
+
+/* A terminal with a part: what is added to the buffer in between is its JSON.
+ * NULL: there was an error. */
+di_sbuf_t *di_ebnf_begin(di_ebnf_t *w, const char *terminal,
+                         const di_ebnf_from_t *from);
+void di_ebnf_end(di_ebnf_t *w);
+/* The same with a schema. */
+void di_ebnf_schema(di_ebnf_t *w, const char *terminal, const di_json_t *v,
+                    const di_ebnf_from_t *from);
+
+/* May tool i be called? */
+bool di_ebnf_callable(const di_ebnf_t *w, size_t i);
+/* What the arguments of its calls are held to, NULL: to be an object.  Strict
+ * tools always; the others where a call is forced, as far as it goes. */
+const di_json_t *di_ebnf_held(const di_ebnf_t *w, const di_tool_t *t,
+                              di_ebnf_from_t *from);
+/* {"name": NAME, "MEMBER": ARGUMENTS}, a call of a tool as JSON. */
+void di_ebnf_json_call(di_ebnf_t *w, const di_tool_t *t, const char *member);
+/* DI_EUNSUPPORTED: the field asks for what this dialect can't hold. */
+void di_ebnf_refuse(di_ebnf_t *w, const char *param, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void di_ebnf_no_memory(di_ebnf_t *w);
+
+/* Calls in DeepSeek's markup (output_dsml.c). */
+typedef struct {
+    int32_t     id;              /* of the marker                           */
+    const char *mark;
+    const char *block;           /* tags, right behind the marker           */
+    const char *invoke;
+    const char *parameter;
+    const char *no_parameter;    /* between the tags of a call              */
+} di_dsml_t;
+
+void di_ebnf_dsml(di_ebnf_t *w, const di_dsml_t *d);
+
+#endif
