@@ -42,6 +42,7 @@ follow(di_gram_t *g, const uint8_t *text, size_t n)
             && (mask[text[i] / 64] >> text[i] % 64 & 1) == 0)
             abort();
         (void) di_gram_forced(m, forced, sizeof(forced));
+        (void) di_gram_shortest(m, forced, sizeof(forced));
         if (text[i] % 7 == 0)
             (void) di_gram_rollback(m, text[i] % 4);
         if (text[i] % 11 == 0 && di_gram_fork(m, &fork) == DI_OK) {

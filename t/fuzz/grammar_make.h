@@ -11,6 +11,18 @@
 
 #include "tokenizer/grammar/di_grammar.h"
 
+/* What is said to complete the text does. */
+static inline void
+fuzz_shortest(di_gram_match_t *m)
+{
+    uint8_t bytes[4096];
+    size_t  n = di_gram_shortest(m, bytes, sizeof(bytes));
+
+    if (n != SIZE_MAX
+        && (di_gram_accept(m, bytes, n) != DI_OK || !di_gram_is_complete(m)))
+        abort();
+}
+
 /* Take allowed bytes, drawn by `data`; a place where none is must be one
  * where the text may end. */
 static inline void
@@ -43,6 +55,7 @@ fuzz_walk(di_gram_t *g, const uint8_t *data, size_t size)
         if (rc != DI_OK)
             break;
     }
+    fuzz_shortest(m);
     di_gram_match_close(m);
 }
 

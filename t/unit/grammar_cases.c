@@ -13,6 +13,23 @@
 #include "check.h"
 #include "grammar_make.h"
 
+/* From here the rest of an accepted text completes it, so the shortest way
+ * is no longer, and is one. */
+static void
+check_shortest(const di_gram_match_t *m, size_t rest)
+{
+    di_gram_match_t *copy;
+    uint8_t          bytes[4096];
+    size_t           n = di_gram_shortest(m, bytes, sizeof(bytes));
+
+    CHECK(n <= rest);
+    CHECK_EQ_INT(n == 0, di_gram_is_complete(m));
+    CHECK_EQ_INT(di_gram_fork(m, &copy), DI_OK);
+    CHECK_EQ_INT(di_gram_accept(copy, bytes, n <= rest ? n : 0), DI_OK);
+    CHECK(di_gram_is_complete(copy));
+    di_gram_match_close(copy);
+}
+
 static void
 check_text(di_gram_t *g, const char *s, size_t len, bool want,
            const char *where)
@@ -25,8 +42,11 @@ check_text(di_gram_t *g, const char *s, size_t len, bool want,
     di_gram_match_close(m);
 
     CHECK_EQ_INT(di_gram_match_open(g, 1, &m), DI_OK);
-    for (size_t i = 0; i < len && bytes; i++)
+    for (size_t i = 0; i < len && bytes; i++) {
+        if (want)
+            check_shortest(m, len - i);
         bytes = di_gram_accept(m, s + i, 1) == DI_OK;
+    }
     bytes = bytes && di_gram_is_complete(m);
     di_gram_match_close(m);
 

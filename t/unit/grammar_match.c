@@ -155,6 +155,62 @@ test_forced(void)
 }
 
 static void
+check_shortest(di_gram_t *g, const char *text, const char *want)
+{
+    di_gram_match_t *m;
+    char             s[64];
+    size_t           n;
+
+    CHECK_EQ_INT(di_gram_match_open(g, 0, &m), DI_OK);
+    CHECK_EQ_INT(di_gram_accept(m, text, strlen(text)), DI_OK);
+    n = di_gram_shortest(m, (uint8_t *) s, sizeof(s) - 1);
+    CHECK(n < sizeof(s));
+    s[n < sizeof(s) ? n : 0] = '\0';
+    CHECK_EQ_STR(s, want);
+    if (n > 0)
+        CHECK_EQ_INT(di_gram_shortest(m, (uint8_t *) s, n - 1), SIZE_MAX);
+    di_gram_match_close(m);
+}
+
+static di_gram_t *
+ebnf(const char *s)
+{
+    const di_gram_opts_t opts = { .flexible = false };
+    di_gram_err_t        err;
+
+    return grammar_make(DI_GRAM_EBNF, s, strlen(s), &opts, &err);
+}
+
+static void
+test_shortest(void)
+{
+    di_gram_t *g = schema(TREE);
+
+    check_shortest(g, "", "{\"v\":0,\"c\":[]}");
+    check_shortest(g, "{\"v\":1.", "0,\"c\":[]}");
+    check_shortest(g, "{\"v\":1,\"c\":[{\"v\":0,\"c\":[{\"v",
+                   "\":0,\"c\":[]}]}]}");
+    check_shortest(g, tree_text, "");
+    di_gram_unref(g);
+
+    /* Rules that read nothing, and one that is nearer than an edge. */
+    g = ebnf("root ::= a a \"xyz\" | \"xy\" b\n"
+             "a ::= n n\nn ::= \"\" | \"n\"\nb ::= a \"12\" | \"1\" b");
+    check_shortest(g, "", "xyz");
+    check_shortest(g, "n", "xyz");
+    check_shortest(g, "xy", "z");
+    check_shortest(g, "xy1", "2");
+    check_shortest(g, "xy111", "2");
+    check_shortest(g, "xyn", "12");
+    di_gram_unref(g);
+
+    g = schema("{\"type\":\"array\",\"minItems\":2,\"items\":{\"type\":"
+               "\"string\",\"minLength\":3}}");
+    check_shortest(g, "[\"b", "aa\",\"aaa\"]");
+    di_gram_unref(g);
+}
+
+static void
 test_depth(void)
 {
     di_gram_t       *g = schema("{\"type\":\"array\"}");
@@ -288,6 +344,7 @@ main(void)
     test_walks();
     test_rollback();
     test_forced();
+    test_shortest();
     test_depth();
     test_blobs();
     test_limits();

@@ -118,6 +118,7 @@ di_gram_open(const void *blob, size_t blob_bytes, di_gram_t **gram,
     g->serial = 1 + atomic_fetch_add_explicit(&serials, 1,
                                               memory_order_relaxed);
     atomic_init(&g->refs, 1);
+    atomic_init(&g->near, NULL);
 
     if (g->head.magic != DI_GRAM_MAGIC
         || g->head.version != DI_GRAM_VERSION
@@ -146,6 +147,7 @@ di_gram_unref(di_gram_t *gram)
     if (gram != NULL
         && atomic_fetch_sub_explicit(&gram->refs, 1,
                                      memory_order_acq_rel) == 1) {
+        free(atomic_load_explicit(&gram->near, memory_order_relaxed));
         free(gram->bound_rules);
         free(gram->after_plain);
         free(gram);
@@ -156,6 +158,8 @@ size_t
 di_gram_memory(const di_gram_t *gram)
 {
     return sizeof(*gram) + gram->bytes
+           + (atomic_load_explicit(&gram->near, memory_order_relaxed) != NULL
+              ? gram->head.n_states * 2 * sizeof(uint32_t) : 0)
            + (gram->bound_rules != NULL
               ? gram->head.n_rules * sizeof(uint32_t) : 0)
            + (gram->after_plain != NULL

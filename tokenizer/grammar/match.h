@@ -12,6 +12,8 @@
 
 struct di_gram_s {
     _Atomic uint32_t        refs;
+    struct di_gram_near_s  *_Atomic near;       /* [n_states] (shortest.c);
+                                           NULL: not asked for yet; owned    */
     size_t                  bytes;      /* of the blob                       */
     uint64_t                serial;     /* no other grammar has it           */
     bool                    root_called;        /* a rule calls the root     */
