@@ -209,17 +209,19 @@ clean:
 AVX2          := -mavx2 -mfma -mf16c
 AVX512        := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq \
                  -mavx512vnni -mavx512vbmi
-AMX           := $(AVX512) -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16
+AVX512BF16    := $(AVX512) -mavx512bf16
+AMX           := $(AVX512BF16) -mamx-tile -mamx-int8 -mamx-bf16
 $(BUILD)/obj/kernels/%_avx2.o:   VEC := $(AVX2)
 $(BUILD)/obj/kernels/%_avxvnni.o: VEC := $(AVX2) -mavxvnni
 $(BUILD)/obj/kernels/%_avx512.o: VEC := $(AVX512)
+$(BUILD)/obj/kernels/%_avx512bf16.o: VEC := $(AVX512BF16)
 $(BUILD)/obj/kernels/%_amx.o:    VEC := $(AMX)
 # These are all unrolled: at -O1, or instrumented, each takes minutes.  The
 # unit test's guard bytes watch what they write.
 $(BUILD)/obj/kernels/cpu/matmul_q8_%.o: VEC += -O2 -fno-sanitize=all
 # What only other CPUs run is nothing that a fuzzer needs to see into.
 ifneq ($(findstring build-fuzz,$(BUILD)),)
-PLAIN         := $(foreach isa,avxvnni avx512 amx, \
+PLAIN         := $(foreach isa,avxvnni avx512 avx512bf16 amx, \
                    $(filter %_$(isa).o,$(call obj,$(KERN_SRC)))) \
                  $(filter %/matmul_q8_avx2.o,$(call obj,$(KERN_SRC)))
 $(PLAIN): override CC  := cc

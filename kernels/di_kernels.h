@@ -38,7 +38,8 @@
  * as above without an offset, then scaled and added in order of blocks.  In
  * Q8 an E2M1 value is an integer of halves, so that its block sums are exact
  * too; an E4M3 value enters as float32: one FMA chain over the block with the
- * int8 values, then scaled.  None of these values is rounded.
+ * int8 values, of each pair the second first, which is what AVX-512's
+ * VDPBF16PS does; then scaled.  None of these values is rounded.
  *
  * Batch invariance: the bits of a row's result depend on that row's inputs
  * alone: not on the other rows, their number, how a prompt is cut into
@@ -113,7 +114,7 @@ void di_dequantise(di_wtype_t type, const void *src, size_t n, float *dst);
 typedef struct {
     di_arith_t  arith;
     const char *ops;             /* NULL = best, or ref, avx2, avxvnni,
-                                  * avx512, amx                             */
+                                  * avx512, avx512bf16, amx                 */
     uint32_t    n_threads;       /* the caller's thread counts as one       */
     bool        pin;             /* pin thread i to the i-th allowed cpu    */
     uint32_t    spin_us;         /* spin at a barrier before sleeping       */

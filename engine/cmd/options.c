@@ -66,7 +66,8 @@ typedef struct {
 static const char *const arith_words[] = { "auto", "f32", "bf16", "q8",
                                            NULL };
 static const char *const ops_words[] = { "ref", "avx2", "avxvnni",
-                                         "avx512", "amx", NULL };
+                                         "avx512", "avx512bf16", "amx",
+                                         NULL };
 static const char *const role_words[] = { "both", "prefill", "decode",
                                           "encode", NULL };
 static const char *const replay_words[] = { "off", "mask", "compact", NULL };
@@ -165,7 +166,7 @@ static const option_t options[] = {
     { "arith", "NAME", ALL, K_NAME, AT(engine.model.arith), DI_ARITH_AUTO, 0,
       arith_words, "auto (default), f32, bf16 or q8" },
     { "ops", "NAME", ALL, K_WORD, AT(engine.model.ops), 0, 0, ops_words,
-      "ref, avx2, avxvnni, avx512 or amx; the best that there is" },
+      "ref, avx2, avxvnni, avx512, avx512bf16 or amx; the best that there is" },
     { "log-level", "NAME", ALL, K_NAME, AT(engine.log_level), DI_LOG_ERROR,
       0, level_words, "error, warn, info (default) or debug" },
     { "help", NULL, ALL, K_HELP, 0, 0, 0, NULL, "this text" },

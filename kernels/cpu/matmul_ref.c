@@ -232,8 +232,8 @@ dot_q8_plain(const di_cpu_wpart_t *part, const uint8_t *w, const int8_t *q,
     return acc;
 }
 
-/* E4M3 like other floats; E2M1, which is integers of halves, like codes: its
- * sums are exact in any order. */
+/* E4M3 by pairs, as VDPBF16PS takes them: the second, then the first.  E2M1,
+ * which is integers of halves, like codes: its sums are exact in any order. */
 static float
 dot_q8_micro(const di_cpu_wpart_t *part, size_t n, const int8_t *q,
              const float *x_scale, size_t k)
@@ -246,7 +246,7 @@ dot_q8_micro(const di_cpu_wpart_t *part, size_t n, const int8_t *q,
         scale = di_wmicro_get(&in, n, k, b, value) * unit;
         sum = 0;
         for (size_t j = 0; j < 32; j++)
-            sum = fmaf(value[j] / unit, (float) q[j], sum);
+            sum = fmaf(value[j ^ 1] / unit, (float) q[j ^ 1], sum);
         acc = fmaf(sum, scale * x_scale[b], acc);
     }
     return acc;

@@ -14,7 +14,7 @@
  * block's sum: until then subnormal values are subnormal floats, sums of which
  * are exact, so that the bits are the same.  Few rows use the floats where
  * they are made, more rows an expanded piece.  A block's sum is one chain of
- * FMAs; halves of a panel, rows, and blocks are summed side by side to hide
+ * FMAs, the second of each pair first; halves of a panel, rows, and blocks are summed side by side to hide
  * its latency.
  *
  * Rows lie powers of two apart, so that some lines of 16 rows may not be in
@@ -357,12 +357,14 @@ e4m3_tile(const job_t *j, float (*acc)[16], size_t r0, size_t b0, size_t n,
           const size_t rows)
 {
     micro_t *s = (micro_t *) (void *) j->s;
-    const float *w = s->w[0], *x = s->x[r0];
+    const float *w, *x;
     __m256 sum[6][2], v[2], xi;
 
     for (size_t b = 0; b < n; b++) {
         load_sums(NULL, sum, true, rows);
-        for (size_t k = 0; k < DI_WBLOCK; k++, w += 16, x++) {
+        for (size_t k = b * DI_WBLOCK; k < (b + 1) * DI_WBLOCK; k++) {
+            w = s->w[k ^ 1];
+            x = s->x[r0] + (k ^ 1);
             v[0] = _mm256_load_ps(w);
             v[1] = _mm256_load_ps(w + 8);
             UNROLL
@@ -406,11 +408,11 @@ e4m3_half(const stage_t *rows, size_t at, const float *x, __m256 (*sum)[2],
     }
     UNROLL
     for (size_t i = 0; i < 16; i++) {
-        w[0] = e4m3_floats(v[0][i / 4], i % 4);
-        w[1] = e4m3_floats(v[1][i / 4], i % 4);
+        w[0] = e4m3_floats(v[0][i / 4], (i ^ 1) % 4);
+        w[1] = e4m3_floats(v[1][i / 4], (i ^ 1) % 4);
         UNROLL
         for (size_t r = 0; r < n; r++) {
-            xi = _mm256_broadcast_ss(x + r * MICRO_VALUES + i);
+            xi = _mm256_broadcast_ss(x + r * MICRO_VALUES + (i ^ 1));
             sum[r][0] = _mm256_fmadd_ps(w[0], xi, sum[r][0]);
             sum[r][1] = _mm256_fmadd_ps(w[1], xi, sum[r][1]);
         }

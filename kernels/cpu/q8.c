@@ -40,14 +40,21 @@ usable_avx512(void)
            && __builtin_cpu_supports("avx512vbmi");
 }
 
+static bool
+usable_avx512bf16(void)
+{
+    return usable_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+
 static size_t
 act_bytes(size_t k)
 {
     return di_q8_act_bytes(k);
 }
 
-/* An instruction set's product, with the rows of one that it includes. */
-#define Q8_KERN(isa, rows, micro)                                           \
+/* An instruction set's product with micro formats, with the product and the
+ * rows of ones that it includes. */
+#define Q8_KERN(isa, product, rows)                                         \
                                                                             \
 const di_cpu_kern_t di_cpu_q8_##isa = {                                     \
     .name = "q8-" #isa,                                                     \
@@ -62,12 +69,13 @@ const di_cpu_kern_t di_cpu_q8_##isa = {                                     \
     .silu_mul = di_q8_silu_mul_##rows,                                      \
     .convert = di_q8_convert_##rows,                                        \
     .rope_store = di_q8_rope_store_##rows,                                  \
-    .matmul = di_q8_matmul_##isa,                                           \
-    .matmul_micro = micro,                                                  \
+    .matmul = di_q8_matmul_##product,                                       \
+    .matmul_micro = di_q8_matmul_micro_##isa,                               \
     .attention = di_q8_attention_##rows,                                    \
     .kv_copy = di_q8_kv_copy_##rows,                                        \
 };
 
-Q8_KERN(avx512, avx512, di_q8_matmul_micro_avx512)
-Q8_KERN(avxvnni, avx2, di_q8_matmul_micro_avxvnni)
-Q8_KERN(avx2, avx2, di_q8_matmul_micro_avx2)
+Q8_KERN(avx512bf16, avx512, avx512)
+Q8_KERN(avx512, avx512, avx512)
+Q8_KERN(avxvnni, avxvnni, avx2)
+Q8_KERN(avx2, avx2, avx2)

@@ -4,7 +4,7 @@
  *     build/bench/kernels [THREADS [ARITH [OPS [limits]]]]     2 auto best
  *
  * First the machine's limits, measured now: read bandwidth and the peaks of
- * float32 FMA, int8 and AMX.  Then the products of a decode step and of a
+ * float32 FMA, int8, bfloat16 and AMX.  Then the products of a decode step and of a
  * prefill of SmolLM2-135M's shapes, products with E4M3 and E2M1 weights and
  * with experts, attention 2,000 tokens deep, and what an op costs by itself.
  * Each line: best and median of the runs, and the share of the bound.
@@ -156,6 +156,8 @@ SPIN(spin_fma, "avx512f", __m512, _mm512_set1_ps(0.5f),
      _mm512_fmadd_ps(a[i], x, x))
 SPIN(spin_vnni, "avx512f,avx512vnni", __m512i, _mm512_set1_epi8(1),
      _mm512_dpbusd_epi32(a[i], x, x))
+SPIN(spin_bf16, "avx512f,avx512bf16", __m512, _mm512_set1_ps(0.5f),
+     _mm512_dpbf16_ps(a[i], (__m512bh) x, (__m512bh) x))
 
 __attribute__((target("amx-tile,amx-bf16,amx-int8")))
 static void
@@ -234,13 +236,15 @@ limits(void)
         int8 = peak("int8, VNNI", spin_vnni, NULL, 12 * 64);
     else if (__builtin_cpu_supports("avx2"))
         int8 = peak("int8, AVX2", spin_int8_256, NULL, 12 * 32);
+    if (__builtin_cpu_supports("avx512bf16"))
+        bf16 = peak("bfloat16, AVX-512", spin_bf16, NULL, 12 * 32);
     if (amx) {
         peak("int8, AMX", spin_amx, NULL, 4 * 16 * 16 * 64);
         bf16 = peak("bfloat16, AMX", spin_amx, &bf16, 4 * 16 * 16 * 32);
     }
     mac_rate = arith == DI_ARITH_BF16 ? bf16
                : arith == DI_ARITH_Q8 ? int8 : fma;
-    float_rate = arith == DI_ARITH_BF16 ? bf16 : fma;
+    float_rate = bf16 > 0 && arith != DI_ARITH_F32 ? bf16 : fma;
 }
 
 /* -- products -------------------------------------------------------------- */

@@ -1170,7 +1170,8 @@ test_agree(side_t *a, side_t *b)
 static void
 test_q8_agree(void)
 {
-    static const char *const names[] = { "avx2", "avxvnni", "avx512" };
+    static const char *const names[] = { "avx2", "avxvnni", "avx512",
+                                         "avx512bf16" };
     side_t first, other;
     size_t n = 0;
 
@@ -1190,7 +1191,7 @@ int
 main(int argc, char **argv)
 {
     static const char *const names[] = { "ref", "avx2", "avxvnni", "avx512",
-                                        "amx" };
+                                         "avx512bf16", "amx" };
     static const struct { di_arith_t arith; const char *name; } ariths[] = {
         { DI_ARITH_F32, "f32" }, { DI_ARITH_BF16, "bf16" },
         { DI_ARITH_Q8, "q8" },

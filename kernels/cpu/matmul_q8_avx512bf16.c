@@ -1,0 +1,14 @@
+/*
+ * matmul_q8_avx512bf16.c - matrix product of DI_ARITH_Q8 with micro formats on
+ * AVX-512 with VNNI and BF16.  Others are those of AVX-512 alone.
+ */
+
+#include "matmul_q8_512.h"
+
+void
+di_q8_matmul_micro_avx512bf16(const di_cpu_matmul_t *a,
+                              const di_cpu_wpart_t *part, size_t p0,
+                              size_t p1, size_t r0, size_t r1, void *scratch)
+{
+    matmul_micro(a, part, p0, p1, r0, r1, scratch);
+}
