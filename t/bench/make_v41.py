@@ -9,6 +9,10 @@ KEY=VALUE replaces a number or list of text_config: `num_hidden_layers=4` needs
 a fitting `compress_ratios=[...]`.  Tokenizer and whatever else a directory has
 come from t/data/tiny-v41-fp8.
 
+`hollow` is the released model itself, with its configuration, tokenizer and
+some dozens of files, but no weights: behind their headers the files are holes,
+which read as zeros and take no room on disks that know of holes.
+
 Weights are what a trained model's look like to the kernels: normal values of
 variance 1 / inputs in the storage formats, hyper-connections as they are
 initialised.  The same arguments give the same bytes.  Only the standard
@@ -16,6 +20,7 @@ library is needed: normal values come from tables of quantiles, by which
 random bytes are translated.  Prints one line of JSON with the sizes.
 """
 
+import gzip
 import json
 import os
 import random
@@ -55,6 +60,7 @@ PRESETS = {
         dspark_n_routed_experts=4, dspark_num_experts_per_tok=3,
         max_position_embeddings=1048576),
     'tiny': dict(hidden_size=64, moe_intermediate_size=32, q_lora_rank=32),
+    'hollow': {},
 }
 
 # -- values ------------------------------------------------------------------
@@ -146,7 +152,7 @@ class Tensors:
         self.add(name, 'BF16', (n,), lambda: [struct.pack('<H', 0x3f80) * n])
 
     def f32(self, name, shape, values):
-        self.add(name, 'F32', shape, lambda: [floats(values)])
+        self.add(name, 'F32', shape, lambda: [floats(values())])
 
     def fp8(self, name, n, k, rows=False):
         blocks = (n if rows else -(-n // 32), -(-k // 32))
@@ -169,10 +175,10 @@ class Tensors:
         base += [3.0 if i == j else -3.0 for i in range(m) for j in range(m)]
         self.ones(prefix + part + '_norm.weight', c['hidden_size'])
         self.f32(prefix + 'hc_' + part + '_fn', (n, m * c['hidden_size']),
-                 [self.v.rnd.gauss(0, .02)
-                  for _ in range(n * m * c['hidden_size'])])
-        self.f32(prefix + 'hc_' + part + '_base', (n,), base)
-        self.f32(prefix + 'hc_' + part + '_scale', (3,), [.01] * 3)
+                 lambda: [self.v.rnd.gauss(0, .02)
+                          for _ in range(n * m * c['hidden_size'])])
+        self.f32(prefix + 'hc_' + part + '_base', (n,), lambda: base)
+        self.f32(prefix + 'hc_' + part + '_scale', (3,), lambda: [.01] * 3)
 
     def attention(self, prefix):
         c, p = self.c, prefix + 'attn.'
@@ -184,7 +190,7 @@ class Tensors:
         self.fp8(p + 'wq_b', heads * d, rank)
         self.fp8(p + 'wkv', d, dim)
         self.ones(p + 'kv_norm.weight', d)
-        self.f32(p + 'attn_sink', (heads,), [0.0] * heads)
+        self.f32(p + 'attn_sink', (heads,), lambda: [0.0] * heads)
         self.fp8(p + 'wo_a', out, heads // c['o_groups'] * d)
         self.fp8(p + 'wo_b', dim, out)
 
@@ -209,8 +215,8 @@ class Tensors:
         dim, wide = c['hidden_size'], c['moe_intermediate_size']
         shared = wide * c['n_shared_experts']
         self.bf16(p + 'gate.weight', n, dim)
-        self.f32(p + 'gate.bias', (n,), [0.0] * n)
-        self.f32(p + 'gate.bias_vl', (n,), [0.0] * n)
+        self.f32(p + 'gate.bias', (n,), lambda: [0.0] * n)
+        self.f32(p + 'gate.bias_vl', (n,), lambda: [0.0] * n)
         for w in ('w1', 'w3'):
             self.fp8(p + 'shared_experts.' + w, shared, dim)
         self.fp8(p + 'shared_experts.w2', dim, shared)
@@ -246,6 +252,30 @@ class Tensors:
         self.bf16(p + 'markov_head.embed.weight', c['vocab_size'], rank)
         self.bf16(p + 'markov_head.head.weight', c['vocab_size'], rank)
         self.bf16(p + 'confidence_head.proj.weight', 1, dim + rank)
+
+    def vision(self, v):
+        """The tower of a vision_config."""
+        dim, d, wide = (self.c['hidden_size'], v['hidden_size'],
+                        v['intermediate_size'])
+        for name in ('start', 'end', 'newline'):
+            self.ones('image_' + name, dim)
+        p = 'vision.'
+        self.bf16(p + 'patch_embed.proj.weight', d, 3 * v['patch_size'] ** 2)
+        self.ones(p + 'patch_embed.proj.bias', d)
+        for i in range(v['num_hidden_layers']):
+            p = 'vision.blocks.%d.' % i
+            for name in ('norm1.weight', 'norm2.weight', 'attn.wo.bias'):
+                self.ones(p + name, d)
+            self.bf16(p + 'attn.wqkv.weight', 3 * d, d)
+            self.ones(p + 'attn.wqkv.bias', 3 * d)
+            self.bf16(p + 'attn.wo.weight', d, d)
+            self.bf16(p + 'mlp.w1.weight', 2 * wide, d)
+            self.bf16(p + 'mlp.w2.weight', d, wide)
+        self.ones('vision.norm.weight', d)
+        self.bf16('aligner.w1.weight', dim, d * v['downsample_ratio'] ** 2)
+        self.bf16('aligner.w2.weight', dim, dim)
+        self.ones('aligner.w1.bias', dim)
+        self.ones('aligner.w2.bias', dim)
 
     def all(self):
         c = self.c
@@ -299,7 +329,8 @@ def count(shape):
     return n
 
 
-def write(path, tensors):
+def write(path, tensors, hollow):
+    """One file; bytes of its tensors."""
     header, at = {}, 0
     for name, dtype, shape, _ in tensors:
         end = at + count(shape) * SIZES[dtype]
@@ -310,12 +341,56 @@ def write(path, tensors):
     text += b' ' * (-len(text) % 64)
     with open(path, 'wb') as f:
         f.write(struct.pack('<Q', len(text)) + text)
-        for _, _, _, data in tensors:
+        if hollow:
+            f.truncate(8 + len(text) + at)
+            f.seek(0, os.SEEK_END)
+        for _, _, _, data in () if hollow else tensors:
             for chunk in data():
                 f.write(chunk)
         if f.tell() != 8 + len(text) + at:
             sys.exit('make_v41: tensors are not what their shapes say')
     return at
+
+
+def split(tensors, n_files):
+    """Lists of tensors by name of their file, at most n_files of about the
+    same size."""
+    if n_files == 1:
+        return {'model.safetensors': tensors}
+    total = sum(count(shape) * SIZES[dtype] for _, dtype, shape, _ in tensors)
+    lists, room = [], 0
+    for t in tensors:
+        if room <= 0:
+            lists.append([])
+            room = -(-total // n_files)
+        lists[-1].append(t)
+        room -= count(t[2]) * SIZES[t[1]]
+    return {'model-%05d-of-%05d.safetensors' % (i + 1, len(lists)): part
+            for i, part in enumerate(lists)}
+
+
+def read_config(preset):
+    if preset == 'hollow':
+        with open(os.path.join(BASE, '..', 'v41-flash-config.json')) as f:
+            return json.load(f)
+    with open(os.path.join(BASE, 'config.json')) as f:
+        conf = json.load(f)
+    conf.pop('vision_config', None)
+    conf['text_config'].update(PRESETS[preset])
+    return conf
+
+
+def copy_tokenizer(preset, out):
+    shutil.copyfile(os.path.join(BASE, 'tokenizer_config.json'),
+                    os.path.join(out, 'tokenizer_config.json'))
+    if preset != 'hollow':
+        shutil.copyfile(os.path.join(BASE, 'tokenizer.json'),
+                        os.path.join(out, 'tokenizer.json'))
+        return
+    with gzip.open(os.path.join(BASE, '..', 'tokenizer', 'deepseek',
+                                'tokenizer.json.gz')) as f, \
+            open(os.path.join(out, 'tokenizer.json'), 'wb') as g:
+        shutil.copyfileobj(f, g)
 
 
 def sizes(tensors, c):
@@ -338,27 +413,29 @@ def main():
     if len(sys.argv) < 3 or sys.argv[1] not in PRESETS:
         sys.exit(__doc__)
     preset, out = sys.argv[1:3]
-    with open(os.path.join(BASE, 'config.json')) as f:
-        conf = json.load(f)
-    conf.pop('vision_config', None)
+    hollow = preset == 'hollow'
+    conf = read_config(preset)
     c = conf['text_config']
-    c.update(PRESETS[preset])
     for arg in sys.argv[3:]:
         key, value = arg.split('=', 1)
         c[key] = json.loads(value)
     c['engram_num_embeddings'] = engram_rows(c)
 
-    tensors = Tensors(c, Values(preset)).all()
+    made = Tensors(c, Values(preset))
+    if 'vision_config' in conf:
+        made.vision(conf['vision_config'])
+    tensors = made.all()
     os.makedirs(out, exist_ok=True)
-    size = write(os.path.join(out, 'model.safetensors'), tensors)
+    files = split(tensors, 48 if hollow else 1)
+    size = sum(write(os.path.join(out, name), part, hollow)
+               for name, part in files.items())
     with open(os.path.join(out, 'model.safetensors.index.json'), 'w') as f:
         json.dump({'metadata': {'total_size': size},
-                   'weight_map': {t[0]: 'model.safetensors'
-                                  for t in tensors}}, f)
+                   'weight_map': {t[0]: name for name, part in files.items()
+                                  for t in part}}, f)
     with open(os.path.join(out, 'config.json'), 'w') as f:
         json.dump(conf, f, indent=1)
-    for name in ('tokenizer.json', 'tokenizer_config.json'):
-        shutil.copyfile(os.path.join(BASE, name), os.path.join(out, name))
+    copy_tokenizer(preset, out)
 
     total, active, active_bytes = sizes(tensors, c)
     print(json.dumps({'tensors': len(tensors), 'bytes': size,
