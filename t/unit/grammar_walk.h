@@ -42,10 +42,10 @@ takes(const di_vocab_t *v, const di_gram_match_t *m, int32_t id)
 
     if (di_vocab_is_end(v, id))
         return di_gram_is_complete(m);
-    if (di_vocab_is_added(v, id) && takes_bytes(m, itself, 4))
-        return true;
-    return s != NULL && len > 0 && !di_vocab_is_special(v, id)
-           && memchr(s, 0xff, len) == NULL && takes_bytes(m, s, len);
+    if (di_vocab_is_added(v, id))
+        return takes_bytes(m, itself, 4);
+    return s != NULL && len > 0 && memchr(s, 0xff, len) == NULL
+           && takes_bytes(m, s, len);
 }
 
 /* Compare, and draw an allowed token; -1: a fault, or none. */

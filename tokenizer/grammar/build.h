@@ -248,6 +248,9 @@ di_gram_node_t *di_gram_regex(di_gram_ctx_t *c, const char *s, size_t len,
 uint32_t di_gram_ebnf(di_gram_ctx_t *c, const char *s, size_t len,
                       bool codec);
 uint32_t di_gram_schema(di_gram_ctx_t *c, json_t *schema);
+/* schema.c: the characters of the strings that satisfy it; fails if there are
+ * none. */
+const di_gram_dfa_t *di_gram_schema_texts(di_gram_ctx_t *c, json_t *schema);
 
 /* output.c: a terminal of the codec's at s, which begins with < or %.
  * *used: its bytes; *free: it may be any text. */

@@ -48,13 +48,14 @@ typedef enum {
  *                    vocabulary hasn't got, or that ends a turn, can never
  *                    come
  *   %json{...}       JSON that satisfies this schema (any JSON value)
+ *   %text{...}       a text that, as a JSON string, satisfies this schema
  *   %regex"..."      a JSON string: as DI_GRAM_REGEX
  *   %choice[...]     as DI_GRAM_CHOICE
  *   %ebnf"..."       a JSON string: as DI_GRAM_EBNF, its names its own
  *   %free            any text without special tokens, possibly empty
  *   %until"..."      a JSON string: as %free, but this text is not in it
  *
- * The four that hold a user's grammar are its parts, counted from 0.  Each
+ * The five that hold a user's grammar are its parts, counted from 0.  Each
  * must have a text that satisfies it.
  *
  * A special token is four bytes here, 0xff and its id, the highest byte
@@ -125,9 +126,8 @@ int di_gram_fork(const di_gram_match_t *m, di_gram_match_t **copy);
 int di_gram_accept(di_gram_match_t *m, const void *bytes, size_t len);
 
 /* Follow one token of the index's vocabulary by its id, as the masks do: an
- * added token is itself, and one whose spelling is text is that text, too;
- * an end id changes nothing and is taken where the text may end.  Otherwise
- * as di_gram_accept(). */
+ * added token is itself and never its spelling; an end id changes nothing and
+ * is taken where the text may end.  Otherwise as di_gram_accept(). */
 int di_gram_accept_id(const di_gram_index_t *index, di_gram_match_t *m,
                       int32_t id);
 

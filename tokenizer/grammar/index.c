@@ -6,8 +6,10 @@
  * characters are made beforehand: a state that reads any plain character
  * and goes on alike takes them at once (part.c).
  *
- * A special token lies in the trie under four bytes of its own (see
- * di_grammar.h).  A user-defined one is text, too, so it is there twice.
+ * An added token lies in the trie under four bytes of its own (see
+ * di_grammar.h).  A user-defined one is never text here, though its spelling
+ * is: whoever reads the answer takes it for the mark that it was made as, and
+ * ordinary tokens spell the same.
  */
 
 #include <stdlib.h>
@@ -199,7 +201,7 @@ role_of(const di_vocab_t *vocab, int32_t id, const char **s, size_t *len)
     if (di_vocab_is_added(vocab, id) && id < (int32_t) DI_GRAM_ID_MAX)
         role = DI_GRAM_AS_SPECIAL;
     if (*s != NULL && *len > 0 && *len <= DI_GRAM_TOKEN_MAX
-        && !di_vocab_is_special(vocab, id)
+        && !di_vocab_is_added(vocab, id)
         && memchr(*s, DI_GRAM_SPECIAL_BYTE, *len) == NULL)
         role |= DI_GRAM_AS_TEXT;
     return role;

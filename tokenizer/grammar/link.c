@@ -485,7 +485,8 @@ di_gram_link(di_gram_ctx_t *c)
     find_productive(c);
     for (uint32_t i = 0; i < c->n_parts; i++) {
         c->part = (int) i;
-        if (!c->rules[c->part_roots[i]].productive)
+        if (c->part_roots[i] != DI_GRAM_NONE
+            && !c->rules[c->part_roots[i]].productive)
             di_gram_fail(c, DI_EINVAL, "grammar", "",
                          "no text satisfies it");
     }

@@ -131,11 +131,8 @@ di_gram_accept_id(const di_gram_index_t *x, di_gram_match_t *m, int32_t id)
     s = x->bytes + x->starts[id];
     len = x->starts[id + 1] - x->starts[id];
     di_gram_special_bytes((uint32_t) id, itself);
-    if (role == DI_GRAM_AS_TEXT)
-        return di_gram_accept(m, s, len);
-    if (role == DI_GRAM_AS_SPECIAL)
-        return di_gram_accept(m, itself, 4);
-    return di_gram_accept_either(m, s, len, itself, 4);
+    return role == DI_GRAM_AS_TEXT ? di_gram_accept(m, s, len)
+                                   : di_gram_accept(m, itself, 4);
 }
 
 int

@@ -269,7 +269,7 @@ di_gram_match_close(di_gram_match_t *m)
         return;
     for (unsigned i = 0; m->past != NULL && i <= m->undo_max; i++)
         free(m->past[i].v);
-    for (unsigned i = 0; i < 4; i++)
+    for (unsigned i = 0; i < 2; i++)
         free(m->work[i].v);
     free(m->past);
     free(m->frames);
@@ -372,7 +372,7 @@ move_on(di_gram_match_t *m, di_gram_ways_t *to)
 static void
 clear_work(di_gram_match_t *m)
 {
-    for (unsigned i = 0; i < 4; i++)
+    for (unsigned i = 0; i < 2; i++)
         di_gram_ways_clear(m, &m->work[i]);
 }
 
@@ -382,39 +382,6 @@ di_gram_accept(di_gram_match_t *m, const void *bytes, size_t len)
     di_gram_ways_t *to;
     int             rc = follow(m, bytes, len, m->work, &to);
 
-    if (rc == DI_OK)
-        move_on(m, to);
-    clear_work(m);
-    return rc;
-}
-
-/* All of b's ways are a's too; false: no memory, or too many. */
-static bool
-merge(di_gram_match_t *m, di_gram_ways_t *a, const di_gram_ways_t *b)
-{
-    for (uint32_t i = 0; i < b->n; i++) {
-        if (!append(m, a, b->v[i].state, b->v[i].stack))
-            return false;
-    }
-    a->complete = a->complete || b->complete;
-    return true;
-}
-
-int
-di_gram_accept_either(di_gram_match_t *m, const void *a, size_t a_len,
-                      const void *b, size_t b_len)
-{
-    di_gram_ways_t *to = NULL, *other = NULL;
-    int             rc = follow(m, a, a_len, m->work, &to), rc_b;
-
-    if (rc == DI_OK || rc == DI_EINVAL) {
-        rc_b = follow(m, b, b_len, m->work + 2, &other);
-        if (rc_b == DI_OK && rc == DI_EINVAL)
-            to = other;
-        else if (rc_b == DI_OK && !merge(m, to, other))
-            rc_b = m->no_memory ? DI_ENOMEM : DI_ELIMIT;
-        rc = rc_b == DI_EINVAL ? rc : rc_b;
-    }
     if (rc == DI_OK)
         move_on(m, to);
     clear_work(m);

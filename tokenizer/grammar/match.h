@@ -71,8 +71,7 @@ struct di_gram_match_s {
     unsigned         undo_max;
     unsigned         now;
     unsigned         n_undo;        /* calls that can be taken back          */
-    di_gram_ways_t   work[4];       /* of accept() and forced(); two for each
-                                       reading of a token                    */
+    di_gram_ways_t   work[2];       /* of accept() and forced()              */
 };
 
 static inline bool
@@ -104,10 +103,6 @@ di_gram_step(const di_gram_t *g, uint32_t state, uint8_t byte)
     }
     return DI_GRAM_DEAD;
 }
-
-/* A token that may be read as either text. */
-int di_gram_accept_either(di_gram_match_t *m, const void *a, size_t a_len,
-                          const void *b, size_t b_len);
 
 static inline di_gram_ways_t *
 di_gram_present(di_gram_match_t *m)

@@ -104,6 +104,16 @@ until(output_t *o)
     return node;
 }
 
+/* The next part's number; it has no root yet. */
+static uint32_t
+begin_part(di_gram_ctx_t *c)
+{
+    c->part_roots = di_gram_grow(c, c->part_roots, c->n_parts, &c->parts_cap,
+                                 sizeof(*c->part_roots));
+    c->part_roots[c->n_parts] = DI_GRAM_NONE;
+    return c->n_parts++;
+}
+
 /* A user's grammar: errors are its own from here on. */
 static di_gram_node_t *
 part(output_t *o, di_gram_kind_t kind)
@@ -112,9 +122,7 @@ part(output_t *o, di_gram_kind_t kind)
     di_gram_node_t *node = di_gram_node(c, DI_GRAM_N_CALL);
     json_t         *v;
 
-    c->part_roots = di_gram_grow(c, c->part_roots, c->n_parts, &c->parts_cap,
-                                 sizeof(*c->part_roots));
-    c->part = (int) c->n_parts;
+    c->part = (int) begin_part(c);
     if (kind == DI_GRAM_SCHEMA || kind == DI_GRAM_CHOICE) {
         v = value(o);
         node->rule = di_gram_compile_json(c, kind, v);
@@ -123,8 +131,22 @@ part(output_t *o, di_gram_kind_t kind)
         node->rule = di_gram_compile_text(c, kind, json_string_value(v),
                                           json_string_length(v));
     }
+    c->part_roots[c->part] = node->rule;
     c->part = -1;
-    c->part_roots[c->n_parts++] = node->rule;
+    return node;
+}
+
+/* Raw texts that are strings of a schema.  They are in the automaton of what
+ * they stand in: a text has no end of its own that a call could wait for. */
+static di_gram_node_t *
+raw_text(output_t *o)
+{
+    di_gram_ctx_t  *c = o->c;
+    di_gram_node_t *node = di_gram_node(c, DI_GRAM_N_DFA);
+
+    c->part = (int) begin_part(c);
+    node->dfa = di_gram_schema_texts(c, value(o));
+    c->part = -1;
     return node;
 }
 
@@ -140,6 +162,8 @@ di_gram_output(di_gram_ctx_t *c, const char *s, size_t len, const char *path,
         node = special(&o);
     } else if (word(&o, "%json")) {
         node = part(&o, DI_GRAM_SCHEMA);
+    } else if (word(&o, "%text")) {
+        node = raw_text(&o);
     } else if (word(&o, "%regex")) {
         node = part(&o, DI_GRAM_REGEX);
     } else if (word(&o, "%choice")) {

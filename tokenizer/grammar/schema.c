@@ -461,27 +461,47 @@ read_draft(di_gram_schema_t *x, const json_t *schema)
     di_gram_refuse(x, schema, "$schema", "is not a known draft");
 }
 
-uint32_t
-di_gram_schema(di_gram_ctx_t *c, json_t *schema)
+/* Begin with a schema; what it says. */
+static di_gram_conj_t
+begin(di_gram_schema_t *x, di_gram_ctx_t *c, json_t *schema)
 {
-    di_gram_schema_t x = { .c = c };
-    di_gram_lit_t    lit = { .v = schema };
-    uint32_t         root;
+    di_gram_lit_t lit = { .v = schema };
 
-    x.made = di_gram_keep(c, json_array());
-    x.where = di_gram_alloc(c, DI_GRAM_BUCKETS, sizeof(*x.where));
-    x.memo = di_gram_alloc(c, DI_GRAM_BUCKETS, sizeof(*x.memo));
-    x.texts = di_gram_alloc(c, DI_GRAM_BUCKETS, sizeof(*x.texts));
-    x.scalars = di_gram_alloc(c, DI_GRAM_BUCKETS, sizeof(*x.scalars));
-    x.any_string = x.any_number = DI_GRAM_NONE;
+    *x = (di_gram_schema_t) { .c = c };
+    x->made = di_gram_keep(c, json_array());
+    x->where = di_gram_alloc(c, DI_GRAM_BUCKETS, sizeof(*x->where));
+    x->memo = di_gram_alloc(c, DI_GRAM_BUCKETS, sizeof(*x->memo));
+    x->texts = di_gram_alloc(c, DI_GRAM_BUCKETS, sizeof(*x->texts));
+    x->scalars = di_gram_alloc(c, DI_GRAM_BUCKETS, sizeof(*x->scalars));
+    x->any_string = x->any_number = DI_GRAM_NONE;
 
     if (!json_is_object(schema) && !json_is_boolean(schema))
         di_gram_fail(c, DI_EFORMAT, "schema", "#",
                      "must be an object, true or false");
-    read_draft(&x, schema);
-    walk(&x, schema, "", NULL, 0);
-    root = di_gram_conj_rule(&x, di_gram_conj_add(c,
-                  (di_gram_conj_t) { NULL, 0 }, lit));
+    read_draft(x, schema);
+    walk(x, schema, "", NULL, 0);
+    return di_gram_conj_add(c, (di_gram_conj_t) { NULL, 0 }, lit);
+}
+
+uint32_t
+di_gram_schema(di_gram_ctx_t *c, json_t *schema)
+{
+    di_gram_schema_t x;
+    di_gram_conj_t   conj = begin(&x, c, schema);
+    uint32_t         root = di_gram_conj_rule(&x, conj);
+
     di_gram_build_all(&x);
     return root;
+}
+
+const di_gram_dfa_t *
+di_gram_schema_texts(di_gram_ctx_t *c, json_t *schema)
+{
+    di_gram_schema_t     x;
+    di_gram_conj_t       conj = begin(&x, c, schema);
+    const di_gram_dfa_t *texts = di_gram_conj_texts(&x, conj);
+
+    if (texts == NULL || texts->n == 0)
+        di_gram_fail(c, DI_EINVAL, "schema", "#", "allows no string");
+    return texts;
 }

@@ -183,6 +183,9 @@ bool di_gram_is_empty(di_gram_schema_t *x, di_gram_conj_t conj);
 
 /* schema_build.c */
 uint32_t di_gram_conj_rule(di_gram_schema_t *x, di_gram_conj_t conj);
+/* The characters of its strings; NULL: it has none. */
+const di_gram_dfa_t *di_gram_conj_texts(di_gram_schema_t *x,
+                                        di_gram_conj_t conj);
 void di_gram_build_all(di_gram_schema_t *x);
 
 /* schema_lang.c */

@@ -870,6 +870,17 @@ di_gram_conj_rule(di_gram_schema_t *x, di_gram_conj_t conj)
     return m->rule;
 }
 
+const di_gram_dfa_t *
+di_gram_conj_texts(di_gram_schema_t *x, di_gram_conj_t conj)
+{
+    const di_gram_dfa_t *all;
+    bool                 any;
+
+    all = scalar_texts(x->c, di_gram_expand(x, conj, DI_GRAM_T_STRING),
+                       DI_GRAM_T_STRING, &any);
+    return any ? di_gram_dfa_any(x->c) : all;
+}
+
 void
 di_gram_build_all(di_gram_schema_t *x)
 {
