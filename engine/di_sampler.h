@@ -4,7 +4,7 @@
  * Order of operations on a row of float32 logits:
  *
  *     logit bias; repetition, frequency, presence penalty; end and stop ids
- *     masked before min_tokens; then greedy takes the plain argmax (ties: the
+ *     masked before min_tokens, or the caller's mask; then greedy takes the plain argmax (ties: the
  *     smaller id), otherwise softmax at the temperature, top-p, top-k and
  *     min-p all measured on that distribution, and a draw from what is left.
  *
@@ -47,6 +47,11 @@ typedef struct {
     uint32_t               n_end_ids;
     uint32_t               n_stop_ids;
     uint64_t               seed;      /* of this choice                     */
+    const uint64_t        *mask;      /* ids that may be drawn: bit id % 64 of
+                                       * word id / 64, ids past its end may
+                                       * not; it then knows about min_tokens;
+                                       * NULL: no mask                      */
+    size_t                 n_mask_words;
 } di_sample_in_t;
 
 typedef struct {

@@ -22,6 +22,10 @@
  * Each row is sampled as it would be alone; drafts stay as long as they equal
  * what was drawn.  So a step gives several tokens, and the same ones.
  *
+ * A request with a grammar has each of its choices' text held to it, from the
+ * first token to the end token; see sched_grammar.c for what then becomes of
+ * the other parameters.
+ *
  * A model whose sequences have a state (windows, in slots of their own) finds
  * a prefix only where the state at its end was kept: a running sequence
  * leaves a copy at block boundaries in spare slots.
@@ -35,6 +39,7 @@
 #include <stdint.h>
 
 #include "../tokenizer/di_err.h"
+#include "../tokenizer/vocab/di_vocab.h"
 #include "ipc/di_ipc.h"
 #include "model/di_model.h"
 
@@ -62,6 +67,10 @@ typedef enum {
     DI_REPLAY_COMPACT,           /* the model's first half                  */
 } di_replay_t;
 
+/* Why a choice is about to end with DI_FINISH_ERROR: one line for a log. */
+typedef void (*di_sched_note_t)(void *arg, uint32_t owner, uint64_t id,
+                                const char *text);
+
 typedef struct {
     uint32_t        max_seqs;        /* running sequences                   */
     uint32_t        max_rows;        /* token budget of one step, at least
@@ -79,10 +88,16 @@ typedef struct {
                                       * the whole of a model of windows; at
                                       * least a window and what may be taken
                                       * back; unused with DI_REPLAY_OFF     */
+    const di_vocab_t *vocab;         /* the model's, for grammars; borrowed
+                                      * until close; NULL: requests with a
+                                      * grammar are refused                 */
+    size_t          grammar_bytes;   /* half of it for opened grammars, half
+                                      * for masks computed before           */
     const int32_t  *end_ids;         /* end-of-generation ids; kept         */
     size_t          n_end_ids;
     di_sched_sink_t sink;
     di_sched_room_t room;            /* NULL: always enough                 */
+    di_sched_note_t note;            /* NULL: faults go untold              */
     void           *arg;
 } di_sched_conf_t;
 
@@ -147,7 +162,8 @@ void di_sched_drain(di_sched_t *sched);
 
 /* Run one step.  DI_OK: work was done; DI_EAGAIN: nothing to do (idle, or
  * all paused or without room).  A device fault ends the requests of the step
- * with DI_FINISH_ERROR and is returned.  Allocates nothing. */
+ * with DI_FINISH_ERROR and is returned.  Allocates nothing, but for grammars:
+ * a matcher's stacks and masks met for the first time. */
 int di_sched_step(di_sched_t *sched);
 
 bool di_sched_idle(const di_sched_t *sched);     /* no request left         */

@@ -245,6 +245,57 @@ penalise_generated(di_sampler_t *s, const di_sample_in_t *in)
 }
 
 
+static void
+hide(float *to, uint32_t n)
+{
+    static const float nothing[64] = { [0 ... 63] = -INFINITY };
+    uint32_t           part;
+
+    for ( ; n > 0; n -= part, to += part) {
+        part = n < 64 ? n : 64;
+        memcpy(to, nothing, part * sizeof(float));
+    }
+}
+
+
+/* The edited row from x, which may be that row: as the mask has it.  A word's
+ * ids are written by its value or by its rarer bit, so that both a mask of a
+ * few ids and one of nearly all cost about a copy. */
+static void
+mask_row(di_sampler_t *s, const float *x, const di_sample_in_t *in)
+{
+    size_t   words = in->n_mask_words, w;
+    uint32_t at, n, i;
+    uint64_t bits;
+    bool     few;
+
+    for (w = 0, at = 0; w < words && at < s->vocab; w++, at += n) {
+        n = s->vocab - at < 64 ? s->vocab - at : 64;
+        bits = in->mask[w];
+        few = __builtin_popcountll(bits) < 16;
+        if (bits == 0) {
+            hide(s->row + at, n);
+        } else if (few && x != s->row) {
+            hide(s->row + at, n);
+            for ( ; bits != 0; bits &= bits - 1) {
+                i = (uint32_t) __builtin_ctzll(bits);
+                if (i < n)
+                    s->row[at + i] = x[at + i];
+            }
+        } else {
+            if (x != s->row)
+                memcpy(s->row + at, x + at, n * sizeof(float));
+            for (bits = ~bits; bits != 0; bits &= bits - 1) {
+                i = (uint32_t) __builtin_ctzll(bits);
+                if (i < n)
+                    s->row[at + i] = -INFINITY;
+            }
+        }
+    }
+    hide(s->row + at, s->vocab - at);
+}
+
+
 /* The row to choose from: the logits themselves if nothing changes them. */
 static const float *
 edit_row(di_sampler_t *s, const float *logits, const di_sample_in_t *in)
@@ -255,10 +306,15 @@ edit_row(di_sampler_t *s, const float *logits, const di_sample_in_t *in)
     bool generated = in->n_tokens > in->n_prompt
                      && (p->frequency_penalty != 0.0f
                          || p->presence_penalty != 0.0f);
-    bool mask = in->n_tokens - in->n_prompt < p->min_tokens;
+    bool mask = in->mask == NULL
+                && in->n_tokens - in->n_prompt < p->min_tokens;
 
-    if (in->n_bias == 0 && !repetition && !generated && !mask)
-        return logits;
+    if (in->n_bias == 0 && !repetition && !generated && !mask) {
+        if (in->mask == NULL)
+            return logits;
+        mask_row(s, logits, in);
+        return s->row;
+    }
 
     memcpy(s->row, logits, (size_t) s->vocab * sizeof(float));
     for (i = 0; i < in->n_bias; i++)
@@ -273,6 +329,8 @@ edit_row(di_sampler_t *s, const float *logits, const di_sample_in_t *in)
         for (i = 0; i < in->n_stop_ids; i++)
             s->row[in->stop_ids[i]] = -INFINITY;
     }
+    if (in->mask != NULL)
+        mask_row(s, s->row, in);
     return s->row;
 }
 

@@ -182,6 +182,8 @@ di_sched_open_on(const di_sched_model_t *model, const di_sched_conf_t *conf,
         rc = di_state_open(s);
     if (rc == DI_OK)
         rc = di_draft_open(s);
+    if (rc == DI_OK)
+        rc = di_grammar_open(s, err);
     for (i = 0; i < DI_SCHED_PARTS && rc == DI_OK; i++)
         rc = di_sampler_open(model->vocab, &s->samplers[i], err);
     if (rc != DI_OK) {
@@ -204,6 +206,7 @@ di_sched_close(di_sched_t *s)
     for (i = 0; s->buckets != NULL && i <= s->bucket_mask; i++) {
         for (req = s->buckets[i]; req != NULL; req = next) {
             next = req->hash_next;
+            di_grammar_detach(req);
             free(req);
         }
     }
@@ -212,6 +215,7 @@ di_sched_close(di_sched_t *s)
     di_kv_close(s->kv);
     di_state_close(s);
     di_draft_close(s);
+    di_grammar_close(s);
     free(s->end_ids);
     free(s->jobs);
     free(s->parts);
@@ -252,6 +256,7 @@ free_req(di_sched_t *s, req_t *req)
         link = &(*link)->hash_next;
     *link = req->hash_next;
     s->n_reqs--;
+    di_grammar_detach(req);
     free(req);
 }
 
@@ -304,7 +309,7 @@ refuse(di_sched_t *s, uint32_t owner, uint64_t id, const di_gen_request_t *r)
         reject(s, owner, id, DI_REJECT_INVALID, 0, 0, err.text);
         return true;
     }
-    field = r->n_grammar != 0 ? "grammar" : foreign_id(s, r);
+    field = foreign_id(s, r);
     if (field == NULL && find_req(s, owner, id) != NULL)
         field = "id";
     if (field != NULL) {
@@ -428,12 +433,26 @@ fill_req(const di_sched_t *s, req_t *req, uint32_t owner, uint64_t id,
 }
 
 
+static void
+reject_grammar(di_sched_t *s, uint32_t owner, uint64_t id, int rc)
+{
+    if (rc == DI_ENOMEM)
+        reject(s, owner, id, DI_REJECT_INTERNAL, 0, 0, "out of memory");
+    else if (rc == DI_ELIMIT)
+        reject(s, owner, id, DI_REJECT_QUEUE_FULL, s->n_queued,
+               s->conf.queue_max, "memory of grammars");
+    else
+        reject(s, owner, id, DI_REJECT_INVALID, 0, 0, "grammar");
+}
+
+
 int
 di_sched_submit(di_sched_t *s, uint32_t owner, uint64_t id,
                 const di_gen_request_t *r)
 {
     req_t  *req;
     req_t **bucket;
+    int     rc;
 
     assert(owner < DI_SCHED_OWNERS_MAX);
     if (refuse(s, owner, id, r))
@@ -445,6 +464,12 @@ di_sched_submit(di_sched_t *s, uint32_t owner, uint64_t id,
     }
 
     fill_req(s, req, owner, id, r);
+    rc = di_grammar_attach(s, req, r);
+    if (rc != DI_OK) {
+        free(req);
+        reject_grammar(s, owner, id, rc);
+        return rc == DI_ENOMEM ? rc : DI_OK;
+    }
     bucket = bucket_of(s, owner, id);
     req->hash_next = *bucket;
     *bucket = req;

@@ -45,6 +45,7 @@ check_seq(const di_sched_t *s, const req_t *req, const seq_t *seq,
     uint32_t       i;
 
     must(seq->req == req);
+    must((seq->match == NULL) == (req->grammar == NULL));
     must((seq->list == NULL) == (seq->state == SEQ_PARKED
                                  || seq->state == SEQ_OVER));
     if (seq->state != SEQ_RUNNING) {

@@ -35,6 +35,7 @@
 #include "di_kv.h"
 #include "di_sampler.h"
 #include "di_sched.h"
+#include "../tokenizer/grammar/di_grammar.h"
 
 #define DI_SCHED_PARTS 16        /* parts of the sampling call              */
 
@@ -42,6 +43,7 @@ typedef enum { SEQ_PARKED, SEQ_WAITING, SEQ_RUNNING, SEQ_OVER } seq_state_t;
 
 typedef struct seq_s  seq_t;
 typedef struct req_s  req_t;
+typedef struct gram_s gram_t;
 
 typedef struct {
     seq_t   *head;
@@ -67,6 +69,7 @@ struct seq_s {
     uint32_t     n_drafts;       /* tokens[n_tokens ...], if made for that  */
     uint32_t     drafted_at;     /* n_tokens for which they were made       */
     uint32_t     slot;           /* of its state; 0 = none                  */
+    di_gram_match_t *match;      /* behind tokens; NULL: no grammar         */
     uint32_t     keep_from;      /* position from which it goes through the
                                   * whole model                             */
     uint32_t     floor;          /* 0, or where it went on without a state:
@@ -82,6 +85,7 @@ struct req_s {
     uint8_t          salt[DI_KV_SALT_BYTES];
     di_logit_bias_t *bias;       /* [n_bias]                                */
     int32_t         *stop_ids;   /* [n_stop_ids]                            */
+    gram_t          *grammar;    /* NULL: none                              */
     uint32_t         n_bias;
     uint32_t         n_stop_ids;
     uint32_t         owner;
@@ -104,6 +108,7 @@ typedef struct {
     uint32_t         row;        /* of the step's logits                    */
     uint32_t         position;   /* prompt position to report, or 0: sample */
     uint32_t         ahead;      /* drafts that count as drawn before it    */
+    const uint64_t  *mask;       /* of a grammar, or NULL                   */
     int              rc;
     di_sample_out_t  out;
 } job_t;
@@ -121,6 +126,16 @@ typedef struct {
     uint64_t   room_turn;        /* turn in which room was asked for        */
     uint32_t   room;             /* completion slots left in that turn      */
 } owner_t;
+
+/* Of sched_grammar.c. */
+typedef struct {
+    di_gram_index_t *index;      /* NULL: no vocabulary was given           */
+    gram_t          *list;       /* opened ones                             */
+    uint64_t        *masks;      /* [jobs_max][words]                       */
+    size_t           words;
+    size_t           bytes_max;  /* of opened ones                          */
+    uint64_t         n_uses;     /* requests that came with one             */
+} di_grammars_t;
 
 /* A copy of a state, in slot max_seqs + 1 + its number. */
 typedef struct {
@@ -171,6 +186,7 @@ struct di_sched_s {
     seq_t          **drafted;    /* [max_seqs] whose they are               */
     int32_t         *drafts;     /* [max_seqs][n_drafts]                    */
     float           *confidence; /* [max_seqs][n_drafts]                    */
+    di_grammars_t    grammars;
     di_sampler_t    *samplers[DI_SCHED_PARTS];
     _Atomic uint32_t samplers_busy;  /* bit i: samplers[i] is in use        */
 
@@ -239,6 +255,30 @@ void di_pace_note(di_pace_t *pace, bool decodes, uint32_t prefill_rows,
  * at most rows_max; waited_us: a request has waited so long for rows. */
 uint32_t di_pace_rows(const di_pace_t *pace, uint32_t streams,
                       double target_us, double waited_us, uint32_t rows_max);
+
+/* sched_grammar.c: without a vocabulary, or a grammar, these do nothing. */
+int di_grammar_open(di_sched_t *sched, di_err_t *err);
+void di_grammar_close(di_sched_t *sched);
+
+/* Open a request's grammar and a matcher for each choice.  DI_EUNSUPPORTED:
+ * without a vocabulary; DI_EFORMAT: it is no grammar; DI_ELIMIT: those in use
+ * leave no room; DI_ENOMEM. */
+int di_grammar_attach(di_sched_t *sched, req_t *req,
+                      const di_gen_request_t *r);
+void di_grammar_detach(req_t *req);
+
+/* Of n drafts behind a sequence's tokens, those up to the first that its
+ * grammar does not allow. */
+uint32_t di_grammar_drafts(di_sched_t *sched, const seq_t *seq, uint32_t n);
+
+/* Masks for the step's jobs; one whose mask can't be had gets its rc. */
+void di_grammar_masks(di_sched_t *sched);
+
+/* Move a sequence's matcher over a token. */
+int di_grammar_accept(di_sched_t *sched, seq_t *seq, int32_t token);
+
+/* Bytes held for grammars, but for the matchers of sequences. */
+size_t di_grammar_bytes(const di_sched_t *sched);
 
 uint64_t di_sched_now_us(void);
 

@@ -112,6 +112,8 @@ add_job(di_sched_t *s, seq_t *seq, uint32_t row, uint32_t position)
     job->row = row;
     job->position = position;
     job->ahead = 0;
+    job->mask = NULL;
+    job->rc = DI_OK;
     s->parts[s->n_parts].n_jobs++;
 }
 
@@ -306,7 +308,8 @@ fitting_drafts(di_sched_t *s, const seq_t *seq, uint32_t others)
     n = least(n, s->conf.max_rows - s->n_rows - taken);
     n = least(n, s->model.max_logits - s->n_logits - taken);
     n = least(n, s->jobs_max - s->n_jobs - taken);
-    return least(n, room_of(s, seq->req->owner) / slots_needed(seq) - 1);
+    n = least(n, room_of(s, seq->req->owner) / slots_needed(seq) - 1);
+    return di_grammar_drafts(s, seq, n);
 }
 
 
@@ -531,7 +534,11 @@ run_job(const di_sched_t *s, di_sampler_t *sampler, job_t *job)
         .n_end_ids = (uint32_t) s->conf.n_end_ids,
         .n_stop_ids = req->n_stop_ids,
         .seed = req->params.seed + seq->choice,
+        .mask = job->mask, .n_mask_words = s->grammars.words,
     };
+
+    if (job->rc != DI_OK)
+        return;
 
     if (job->position != 0)
         job->rc = di_sampler_logprobs(sampler, row,
@@ -605,6 +612,24 @@ has_id(const int32_t *ids, size_t n, int32_t id)
 }
 
 
+static void
+note_fault(const di_sched_t *s, const job_t *job)
+{
+    const req_t *req = job->seq->req;
+    const char  *why = "no memory for a grammar's masks";
+
+    if (s->conf.note == NULL)
+        return;
+    if (job->rc == DI_OK)
+        why = "the text can't be followed in its grammar any more";
+    else if (job->rc == DI_EFORMAT && job->mask != NULL)
+        why = "nothing that its grammar allows can be drawn";
+    else if (job->rc == DI_EFORMAT)
+        why = "nothing can be drawn from the logits";
+    s->conf.note(s->conf.arg, req->owner, req->id, why);
+}
+
+
 /* Add the token that was drawn.  False if that ended the sequence. */
 static bool
 accept_token(di_sched_t *s, const job_t *job)
@@ -615,7 +640,8 @@ accept_token(di_sched_t *s, const job_t *job)
     di_event_t e = { .id = req->id, .type = DI_EV_TOKENS, .n_tokens = 1,
                      .choice = (uint16_t) seq->choice };
 
-    if (job->rc != DI_OK) {
+    if (job->rc != DI_OK || di_grammar_accept(s, seq, token) != DI_OK) {
+        note_fault(s, job);
         di_seq_finish(s, seq, DI_FINISH_ERROR, -1);
         return false;
     }
@@ -627,7 +653,7 @@ accept_token(di_sched_t *s, const job_t *job)
     e.u.tokens[0] = token;
     s->conf.sink(s->conf.arg, req->owner, &e, NULL);
 
-    if ((req->params.flags & DI_GEN_IGNORE_EOS) == 0
+    if (((req->params.flags & DI_GEN_IGNORE_EOS) == 0 || seq->match != NULL)
         && has_id(s->end_ids, s->conf.n_end_ids, token))
         di_seq_finish(s, seq, DI_FINISH_STOP, token);
     else if (has_id(req->stop_ids, req->n_stop_ids, token))
@@ -823,6 +849,7 @@ run_model(di_sched_t *s)
     rc = s->model.step(s->model.ctx, s->model_seqs, s->n_parts);
     if (rc != DI_OK)
         return rc;
+    di_grammar_masks(s);
     if (s->n_jobs > 0)
         s->model.host_call(s->model.ctx, sample_part, s, n_sampling_parts(s));
     return s->model.wait(s->model.ctx, &logits);

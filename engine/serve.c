@@ -37,6 +37,7 @@
 typedef struct {
     const di_serve_conf_t *conf;
     di_model_t            *model;
+    di_vocab_t            *vocab;
     di_ipc_server_t       *server;
     di_sched_t            *sched;
     int                    signals;      /* signalfd, -1 = none             */
@@ -257,29 +258,34 @@ open_signals(serve_t *s, di_err_t *err)
 }
 
 
-/* The scheduler keeps a copy of the end ids; the vocabulary can go. */
+static void
+on_fault(void *arg, uint32_t owner, uint64_t id, const char *text)
+{
+    note(arg, DI_LOG_WARN, "worker %u, request %" PRIu64 ": %s", owner, id,
+         text);
+}
+
+
 static int
 open_sched(serve_t *s, di_err_t *err)
 {
     const di_serve_conf_t *c = s->conf;
-    di_vocab_t            *vocab = NULL;
     di_sched_conf_t        conf = {
         .max_seqs = c->max_seqs, .max_rows = c->max_rows, .chunk = c->chunk,
         .step_us = c->step_ms * 1000,
         .queue_max = c->queue_max, .prefix_cache = c->prefix_cache,
         .replay = c->replay, .replay_keep = c->replay_keep,
-        .drafts = c->drafts,
-        .sink = on_event, .room = room_of, .arg = s,
+        .drafts = c->drafts, .grammar_bytes = c->grammar_bytes,
+        .sink = on_event, .room = room_of, .note = on_fault, .arg = s,
     };
     int rc;
 
-    rc = di_vocab_open_path(c->model_path, &vocab, err);
-    if (rc == DI_OK) {
-        conf.n_end_ids = di_vocab_end_ids(vocab, &conf.end_ids);
-        rc = di_sched_open(s->model, &conf, &s->sched, err);
-        di_vocab_close(vocab);
-    }
-    return rc;
+    rc = di_vocab_open_path(c->model_path, &s->vocab, err);
+    if (rc != DI_OK)
+        return rc;
+    conf.vocab = s->vocab;
+    conf.n_end_ids = di_vocab_end_ids(s->vocab, &conf.end_ids);
+    return di_sched_open(s->model, &conf, &s->sched, err);
 }
 
 
@@ -357,6 +363,7 @@ di_serve(const di_serve_conf_t *conf, di_err_t *err)
     if (s.server != NULL)
         di_ipc_server_close(s.server);
     di_sched_close(s.sched);
+    di_vocab_close(s.vocab);
     if (s.model != NULL)
         di_model_close(s.model);
     if (s.signals >= 0)

@@ -254,6 +254,47 @@ is($paris->{finish_reason}, 'stop', 'generate: it stopped');
                              'Name the capital of France.');
 is($out, "The capital of France is Paris.\n", 'generate --message');
 
+# --------------------------------------------------------------- grammars --
+
+my $person = { type => 'object', additionalProperties => JSON::PP::false,
+               required => ['firstName', 'age'],
+               properties => { firstName => { type => 'string',
+                                              maxLength => 20 },
+                               age => { enum => [18 .. 99] } } };
+my %hot = (messages => $france, max_tokens => 200, temperature => 1.5);
+($status, $out) = run_engine(join('', lines(
+    { %hot, schema => $person, n => 2 },
+    { %hot, schema => $person, any_order => JSON::PP::true, seed => 3 },
+    { %hot, choice => ['Paris', 'Pisa'] },
+    { %hot, regex => '[0-9]{3}-[a-f]{4}' },
+    { %hot, ebnf => 'root ::= "x" | "(" [ab]{2} ")"' },
+    { %hot, regex => '(?=a)b' },
+    { %hot, schema => { type => 'array', uniqueItems => JSON::PP::true } },
+    { %hot, schema => 'object' },
+    { %hot, regex => 'a', choice => ['a'] },
+    { %hot, regex => 'a', whitespace => 'much' },
+    { %hot, ebnf => 'root ::= leaf' },
+)), 'generate', '--json', '-', @options, '--batch', 16);
+is($status, 1, 'grammars: status 1 for those that are refused');
+@answers = map { $json->decode($_) } split(/\n/, $out);
+for my $a (@{ $answers[0]{choices} }, $answers[1]) {
+    my $got = eval { $json->decode($a->{text}) };
+
+    is(join(' ', sort keys %{ $got // {} }), 'age firstName',
+       'grammars: a schema') or diag($a->{text});
+}
+like($answers[2]{text}, qr/^(?:Paris|Pisa)\z/, 'grammars: a choice');
+like($answers[3]{text}, qr/^[0-9]{3}-[a-f]{4}\z/, 'grammars: a regex');
+like($answers[4]{text}, qr/^(?:\([ab]{2}\)|x)\z/, 'grammars: an EBNF');
+@expected = (
+    qr/field regex: look-around at "offset 2"/,
+    qr/field schema: uniqueItems at "/, qr/field schema: expected/,
+    qr/only one of/, qr/field whitespace/, qr/field ebnf: .*leaf/,
+);
+for my $i (0 .. $#expected) {
+    like($answers[5 + $i]{error}, $expected[$i], "grammars: error $i");
+}
+
 # A long line is refused, whole, and the next one is answered.
 ($status, $out) = run_engine('x' x ((64 << 20) + 100_000) . "\n"
                              . '{"prompt":"a","max_tokens":1}' . "\n",

@@ -46,6 +46,7 @@ struct di_job_s {
     int32_t           *prompt;
     di_logit_bias_t   *bias;
     int32_t           *stop_ids;
+    void              *grammar;
     bool               scores;   /* gather `positions`                      */
 
     di_choice_t       *choices;  /* [req.params.n]                          */
@@ -73,6 +74,11 @@ int di_job_read_generate(di_run_t *run, di_job_t *job, const char *line,
                          size_t len);
 int di_job_read_score(di_run_t *run, di_job_t *job, const char *line,
                       size_t len);
+
+/* A field of a line that di_job_set_grammar() reads; and the grammar that the
+ * line asks for, if any, compiled. */
+bool di_job_is_grammar(const char *field);
+int di_job_set_grammar(di_job_t *job, const json_t *root);
 
 /* The prompt: raw text (special tokens may be spelled in it, and the model's
  * own rule about a first token holds), or a conversation. */

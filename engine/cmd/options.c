@@ -110,6 +110,9 @@ static const option_t options[] = {
       "140" },
     { "no-drafts", NULL, SERVE | LINES, K_FALSE, AT(engine.drafts), 0, 0,
       NULL, "don't let the model's draft module offer tokens" },
+    { "grammar-memory", "SIZE", SERVE | LINES, K_BYTES,
+      AT(engine.grammar_bytes), 0, 0, NULL,
+      "opened grammars and their masks, half each; 128m" },
 
     { "prompt", "TEXT", GENERATE, K_STR, AT(prompt), 0, 0, NULL,
       "continue this text, streaming to the terminal" },
@@ -483,6 +486,7 @@ set_defaults(di_cmd_opts_t *opts, di_cmd_t command)
             .spin_us = 50,
             .prefix_cache = true,
             .drafts = true,
+            .grammar_bytes = 128u << 20,
             .log_level = DI_LOG_INFO,
             .model = { .pin = true },
         },

@@ -337,11 +337,14 @@ di_job_read_generate(di_run_t *run, di_job_t *job, const char *line,
 
     if (rc == DI_OK) {
         json_object_foreach(root, key, v) {
-            rc = set_field(run, job, key, v);
+            rc = di_job_is_grammar(key) ? DI_OK
+                                        : set_field(run, job, key, v);
             if (rc != DI_OK)
                 break;
         }
     }
+    if (rc == DI_OK)
+        rc = di_job_set_grammar(job, root);
     if (rc == DI_OK)
         rc = check(job);
     json_decref(root);

@@ -152,6 +152,8 @@ di_run_open(const di_cmd_opts_t *opts, di_run_t *run, di_err_t *err)
             .replay = opts->engine.replay,
             .replay_keep = opts->engine.replay_keep,
             .drafts = opts->engine.drafts,
+            .vocab = run->vocab,
+            .grammar_bytes = opts->engine.grammar_bytes,
             .sink = on_event,
         };
         sc.n_end_ids = di_vocab_end_ids(run->vocab, &sc.end_ids);
@@ -221,6 +223,7 @@ di_job_close(di_job_t *job)
     free(job->prompt);
     free(job->bias);
     free(job->stop_ids);
+    free(job->grammar);
     json_decref(job->positions);
     free(job);
 }

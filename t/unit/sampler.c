@@ -342,6 +342,62 @@ test_edits(void)
 }
 
 
+/* A masked row is the row with what is masked put out by hand, but for the
+ * log-probabilities. */
+static void
+test_mask(void)
+{
+    enum { N = 1000, WORDS = 14 };      /* the last 104 ids have no bit     */
+    static float    x[N], hidden[N];
+    uint64_t        mask[WORDS];
+    di_gen_params_t p = plain_params();
+    di_logit_bias_t bias[] = { { 3, 4 } };
+    di_sample_in_t  masked = { .params = &p, .mask = mask, .bias = bias,
+                               .n_mask_words = WORDS };
+    di_sample_in_t  in = { .params = &p, .bias = bias };
+    di_sample_out_t a, b, raw;
+    di_sampler_t   *s = NULL;
+    uint32_t        i, id;
+    int             round;
+
+    CHECK_EQ_INT(di_sampler_open(N, &s, NULL), DI_OK);
+    p.flags = DI_GEN_LOGPROBS;
+    for (round = 0; round < 500; round++) {
+        rnd_row(x, N);
+        for (i = 0; i < WORDS; i++) {
+            mask[i] = (uint64_t) rnd() << 32 | rnd();
+            for (id = rnd() % 4; id > 0; id--)
+                mask[i] &= (uint64_t) rnd() << 32 | rnd();
+            if (rnd() % 3 == 0)
+                mask[i] = rnd() % 2 ? 0 : UINT64_MAX;
+        }
+        mask[rnd() % WORDS] |= 1;
+        for (i = 0; i < N; i++)
+            hidden[i] = i / 64 < WORDS && (mask[i / 64] >> i % 64 & 1) != 0
+                        ? x[i] : -INFINITY;
+        p.temperature = rnd() % 3 == 0 ? 0 : rnd_float(0.5f, 2);
+        p.top_p = rnd() % 2 ? 1 : 0.7f;
+        masked.n_bias = in.n_bias = rnd() % 2;
+        masked.seed = in.seed = rnd();
+        CHECK_EQ_INT(di_sampler_row(s, x, &masked, &a), DI_OK);
+        CHECK_EQ_INT(di_sampler_row(s, hidden, &in, &b), DI_OK);
+        CHECK_EQ_INT(a.token, b.token);
+        CHECK_EQ_INT(di_sampler_logprobs(s, x, a.token, 0, &raw), DI_OK);
+        CHECK(a.logprob == raw.logprob);
+    }
+
+    memset(mask, 0, sizeof(mask));
+    CHECK_EQ_INT(di_sampler_row(s, x, &masked, &a), DI_EFORMAT);
+    mask[0] = 1 << 5;                   /* the mask knows about min_tokens  */
+    masked.end_ids = (const int32_t[]) { 5 };
+    masked.n_end_ids = 1;
+    p.min_tokens = 9;
+    CHECK_EQ_INT(di_sampler_row(s, x, &masked, &a), DI_OK);
+    CHECK_EQ_INT(a.token, 5);
+    di_sampler_close(s);
+}
+
+
 static void
 test_logprobs(void)
 {
@@ -543,7 +599,8 @@ print_speed(void)
     di_gen_params_t p = plain_params();
     di_sample_in_t  in = { .params = &p };
     di_sampler_t   *s = NULL;
-    double          greedy, logprobs, all, top_p, top_k;
+    double          greedy, logprobs, all, top_p, top_k, few, most;
+    static uint64_t mask[N / 64];
 
     if (di_sampler_open(N, &s, NULL) != DI_OK)
         return;
@@ -555,12 +612,21 @@ print_speed(void)
     top_k = time_row(s, x, &in);
     p.temperature = 0;
     greedy = time_row(s, x, &in);
+    in.mask = mask;
+    in.n_mask_words = N / 64;
+    mask[9] = 0x10010;
+    few = time_row(s, x, &in);
+    for (uint32_t i = 0; i < N / 64; i++)
+        mask[i] = ~(UINT64_C(0x8001) << i % 48);
+    most = time_row(s, x, &in);
+    in.mask = NULL;
     p.flags = DI_GEN_LOGPROBS;
     p.top_logprobs = 5;
     logprobs = time_row(s, x, &in);
     printf("rows of %d: greedy %.1f us, with 5 logprobs %.1f, sampled %.1f, "
-           "top-p %.1f, top-p and top-k %.1f\n", N, greedy, logprobs, all,
-           top_p, top_k);
+           "top-p %.1f, top-p and top-k %.1f; greedy with a mask of few "
+           "%.1f, of most %.1f\n", N, greedy, logprobs, all, top_p, top_k,
+           few, most);
     di_sampler_close(s);
 }
 
@@ -582,6 +648,7 @@ main(int argc, char **argv)
     test_against_slow(V, 300);
     test_against_slow(50, 2000);
     test_edits();
+    test_mask();
     test_logprobs();
     test_faults();
     test_row_variants();
