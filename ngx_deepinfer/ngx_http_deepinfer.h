@@ -37,6 +37,8 @@
 #include "tokenizer/api/di_api.h"
 #include "tokenizer/api/di_tokenize.h"
 #include "tokenizer/dialect/di_dialect.h"
+#include "tokenizer/dialect/di_output.h"
+#include "tokenizer/grammar/di_grammar.h"
 #include "tokenizer/vocab/di_vocab.h"
 
 #include "ngx_http_deepinfer_redis.h"
@@ -201,6 +203,34 @@ typedef struct {
 } ngx_http_deepinfer_keep_t;
 
 
+/* What compilations of grammars cost, in the shared zone. */
+
+typedef struct {
+    ngx_atomic_t                   count;
+    ngx_atomic_t                   refused;     /* of them */
+    ngx_atomic_t                   time;        /* microseconds */
+} ngx_http_deepinfer_compiling_t;
+
+
+/* A grammar that an answer must hold, as a text. */
+
+typedef struct {
+    di_output_t                    output;      /* owned; empty: none */
+    di_gram_opts_t                 opts;
+    u_char                         key[DI_GRAM_KEY_BYTES];
+    ngx_uint_t                     relaxed;     /* times it was shortened */
+} ngx_http_deepinfer_source_t;
+
+
+/* What compiling it gave.  The event loop counts references. */
+
+typedef struct {
+    ngx_uint_t                     refs;
+    di_sbuf_t                      record;      /* owned, as it is kept;
+                                                   failed: out of memory */
+} ngx_http_deepinfer_compiled_t;
+
+
 /* A look-up in the store; its owner keeps it until it is answered. */
 
 typedef struct ngx_http_deepinfer_fetch_s  ngx_http_deepinfer_fetch_t;
@@ -321,9 +351,12 @@ struct ngx_http_deepinfer_main_conf_s {
                                                    NULL: there is none */
     ngx_http_deepinfer_redis_t    *redis;       /* NULL: store in the zone */
     ngx_http_deepinfer_keep_t      store;       /* of responses */
+    ngx_http_deepinfer_keep_t      grammars;    /* compiled, by their key */
+    ngx_http_deepinfer_compiling_t *compile_stats; /* in the zone */
     ngx_http_deepinfer_pool_t     *current;     /* while its block is read */
 
     /* the worker's own */
+    ngx_queue_t                    compiling;   /* grammars */
     ngx_event_t                    drain;       /* then streams are ended */
     unsigned                       exiting:1;   /* graceful exit was noticed */
     unsigned                       drained:1;   /* streams were ended */
@@ -340,6 +373,9 @@ typedef struct {
     size_t                         buffer_size; /* of a slow client */
     size_t                         thread_size; /* bodies that go to threads */
     ngx_flag_t                     ignore_client_abort;
+    ngx_uint_t                     grammar_space; /* white space, flexible */
+    ngx_flag_t                     grammar_finish; /* within max_tokens */
+    di_gram_limits_t               grammar_limits;
 #if (NGX_THREADS)
     ngx_thread_pool_t             *threads;     /* NULL: never */
 #endif
@@ -368,7 +404,7 @@ struct ngx_http_deepinfer_prepare_s {
     ngx_http_deepinfer_pool_t     *pool;
     ngx_http_deepinfer_spelling_t *spelling;    /* of pool */
     const ngx_http_deepinfer_gen_t *api;
-    di_codec_t                     codec;
+    ngx_http_deepinfer_loc_conf_t *conf;
     di_tok_t                      *tok;         /* the running thread's own */
     ngx_chain_t                   *bufs;        /* the body, as it was read */
     size_t                         len;         /* of the body */
@@ -399,6 +435,7 @@ struct ngx_http_deepinfer_prepare_s {
     di_sbuf_t                      items;       /* owned, input to be stored */
     di_sbuf_t                      answer;      /* owned, of an API that asks
                                                    no engine */
+    ngx_http_deepinfer_source_t    source;      /* of the answer's grammar */
     di_api_err_t                   err;         /* status 0: none */
     unsigned                       store:1;     /* the answer */
     unsigned                       parallel:1;  /* other threads may help */
@@ -433,11 +470,13 @@ struct ngx_http_deepinfer_ctx_s {
     ngx_http_deepinfer_engine_t   *last_engine; /* where it ran, for logs */
     ngx_http_deepinfer_engine_t   *avoid;       /* where it failed, or NULL */
 
+    ngx_queue_t                    queue;       /* waits for a grammar */
     ngx_queue_t                    dirty;       /* in an engine's dirty */
     ngx_event_t                    timer;       /* ping; never cancelable */
 
     ngx_http_deepinfer_prepare_t   prepare;
     ngx_http_deepinfer_fetch_t     fetch;       /* of the earlier response */
+    ngx_http_deepinfer_compiled_t *compiled;    /* reference, grammar in gen */
     di_gen_request_t               gen;         /* all but the prompt */
     ngx_http_deepinfer_sub_t      *subs;        /* [n_subs] */
     ngx_uint_t                     n_subs;
@@ -461,6 +500,7 @@ struct ngx_http_deepinfer_ctx_s {
     ngx_http_deepinfer_finish_e    finish;
 
     unsigned                       stream:1;
+    unsigned                       queued:1;    /* `queue` is in a list */
     unsigned                       is_dirty:1;  /* `dirty` is in a list */
     unsigned                       content:1;   /* events made output */
     unsigned                       done:1;      /* the last output is made */
@@ -557,6 +597,17 @@ int ngx_http_deepinfer_prepare_no_memory(ngx_http_deepinfer_prepare_t *p);
 ngx_int_t ngx_http_deepinfer_prepare_gen(ngx_http_deepinfer_ctx_t *ctx);
 void ngx_http_deepinfer_prepare_sub(ngx_http_deepinfer_ctx_t *ctx,
     ngx_uint_t n);
+
+/* ngx_http_deepinfer_grammar.c */
+
+char *ngx_http_deepinfer_grammar_limits(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_deepinfer_grammar_cache(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+int ngx_http_deepinfer_grammar_source(ngx_http_deepinfer_prepare_t *p);
+void ngx_http_deepinfer_constrain(ngx_http_deepinfer_ctx_t *ctx);
+void ngx_http_deepinfer_compiled_unref(
+    ngx_http_deepinfer_compiled_t *compiled);
 
 /* ngx_http_deepinfer_conv.c */
 

@@ -17,7 +17,7 @@
 /* upper bounds of the text: of one line, and lines of a pool and an engine */
 
 #define NGX_HTTP_DEEPINFER_LINE          384
-#define NGX_HTTP_DEEPINFER_LINES         64
+#define NGX_HTTP_DEEPINFER_LINES         96
 #define NGX_HTTP_DEEPINFER_POOL_LINES                                         \
     (ngx_http_deepinfer_codes + ngx_http_deepinfer_finishes + 4               \
      + 2 * (NGX_HTTP_DEEPINFER_BUCKETS + 3))
@@ -31,6 +31,8 @@ typedef struct {
     uint32_t                       size;        /* of the structs in it */
     ngx_queue_t                    pools;
     ngx_http_deepinfer_kept_t      responses;
+    ngx_http_deepinfer_kept_t      grammars;
+    ngx_http_deepinfer_compiling_t compiling;
 } ngx_http_deepinfer_shared_t;
 
 
@@ -54,6 +56,7 @@ typedef struct {
 typedef struct {
     u_char                        *last;
     u_char                        *end;
+    ngx_http_deepinfer_main_conf_t *main;
     ngx_http_deepinfer_stats_t    *stats;       /* of no pool */
     ngx_http_deepinfer_pool_t    **pools;
     ngx_uint_t                     n_pools;
@@ -75,6 +78,9 @@ static void ngx_http_deepinfer_text_counter(ngx_http_deepinfer_text_t *text,
 static void ngx_http_deepinfer_text_histogram(ngx_http_deepinfer_text_t *text,
     const char *name, const char *help, size_t offset,
     const uint32_t *bounds);
+static void ngx_http_deepinfer_text_grammars(ngx_http_deepinfer_text_t *text);
+static void ngx_http_deepinfer_text_value(ngx_http_deepinfer_text_t *text,
+    const char *name, const char *type, const char *help, ngx_uint_t value);
 static void ngx_http_deepinfer_text_up(ngx_http_deepinfer_text_t *text);
 static void ngx_http_deepinfer_text_gauge(ngx_http_deepinfer_text_t *text,
     const ngx_http_deepinfer_gauge_t *gauge);
@@ -178,6 +184,9 @@ ngx_http_deepinfer_zone_init(ngx_shm_zone_t *zone, void *data)
         shared->size = NGX_HTTP_DEEPINFER_SIZES;
         ngx_queue_init(&shared->pools);
         ngx_http_deepinfer_kept_init(&shared->responses);
+        ngx_http_deepinfer_kept_init(&shared->grammars);
+        ngx_memzero(&shared->compiling,
+                    sizeof(ngx_http_deepinfer_compiling_t));
 
         /* room is made by the oldest record */
 
@@ -197,6 +206,9 @@ ngx_http_deepinfer_zone_init(ngx_shm_zone_t *zone, void *data)
 
     mcf->store.kept = &shared->responses;
     mcf->store.shpool = shpool;
+    mcf->grammars.kept = &shared->grammars;
+    mcf->grammars.shpool = shpool;
+    mcf->compile_stats = &shared->compiling;
 
     /* that of requests which no pool answers has an empty name */
 
@@ -383,6 +395,7 @@ ngx_http_deepinfer_metrics_handler(ngx_http_request_t *r)
 
     mcf = ngx_http_get_module_main_conf(r, ngx_http_deepinfer_module);
 
+    text.main = mcf;
     text.stats = mcf->stats;
     text.pools = mcf->pools.elts;
     text.n_pools = mcf->pools.nelts;
@@ -404,6 +417,7 @@ ngx_http_deepinfer_metrics_handler(ngx_http_request_t *r)
     text.end = b->end;
 
     ngx_http_deepinfer_text_requests(&text);
+    ngx_http_deepinfer_text_grammars(&text);
     ngx_http_deepinfer_text_up(&text);
 
     for (i = 0; i < sizeof(ngx_http_deepinfer_gauges)
@@ -584,6 +598,60 @@ ngx_http_deepinfer_text_histogram(ngx_http_deepinfer_text_t *text,
                             name, model, h->sum / 1000000, h->sum % 1000000,
                             name, model, total);
     }
+}
+
+
+/* Equal grammars are one for all pools, so they bear no model's name. */
+
+static void
+ngx_http_deepinfer_text_grammars(ngx_http_deepinfer_text_t *text)
+{
+    ngx_http_deepinfer_kept_t       *kept;
+    ngx_http_deepinfer_compiling_t  *stats;
+
+    kept = text->main->grammars.kept;
+    stats = text->main->compile_stats;
+
+    if (kept == NULL) {
+        return;
+    }
+
+    ngx_http_deepinfer_text_value(text, "deepinfer_grammar_cache_hits_total",
+                       "counter", "Grammars that were found there.",
+                       kept->found);
+    ngx_http_deepinfer_text_value(text, "deepinfer_grammar_cache_misses_total",
+                       "counter", "Grammars that were not.", kept->missed);
+    ngx_http_deepinfer_text_value(text,
+                       "deepinfer_grammar_cache_evictions_total", "counter",
+                       "Compiled grammars that had to make room.",
+                       kept->evicted);
+    ngx_http_deepinfer_text_value(text, "deepinfer_grammar_cache_entries",
+                       "gauge", "Compiled grammars, and reasons why a text "
+                       "is none.", kept->records);
+    ngx_http_deepinfer_text_value(text, "deepinfer_grammar_cache_bytes",
+                       "gauge", "Their size.", kept->size);
+    ngx_http_deepinfer_text_value(text, "deepinfer_grammar_compiles_total",
+                       "counter", "Texts that went through the compiler.",
+                       stats->count);
+    ngx_http_deepinfer_text_value(text, "deepinfer_grammar_refused_total",
+                       "counter", "Of them, those that it refused.",
+                       stats->refused);
+
+    ngx_http_deepinfer_printf(text,
+                "# HELP deepinfer_grammar_compile_seconds_total Time that "
+                "compiling took.\n"
+                "# TYPE deepinfer_grammar_compile_seconds_total counter\n"
+                "deepinfer_grammar_compile_seconds_total %uA.%06uA\n",
+                stats->time / 1000000, stats->time % 1000000);
+}
+
+
+static void
+ngx_http_deepinfer_text_value(ngx_http_deepinfer_text_t *text,
+    const char *name, const char *type, const char *help, ngx_uint_t value)
+{
+    ngx_http_deepinfer_printf(text, "# HELP %s %s\n# TYPE %s %s\n%s %ui\n",
+                              name, help, name, type, name, value);
 }
 
 

@@ -94,6 +94,13 @@ static ngx_conf_enum_t  ngx_http_deepinfer_codecs[] = {
 };
 
 
+static ngx_conf_enum_t  ngx_http_deepinfer_spaces[] = {
+    { ngx_string("compact"), 0 },
+    { ngx_string("flexible"), 1 },
+    { ngx_null_string, 0 }
+};
+
+
 static ngx_command_t  ngx_http_deepinfer_commands[] = {
 
     { ngx_string("deepinfer_pool"),
@@ -238,6 +245,34 @@ static ngx_command_t  ngx_http_deepinfer_commands[] = {
       0,
       NULL },
 
+    { ngx_string("deepinfer_grammar_cache"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_http_deepinfer_grammar_cache,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("deepinfer_grammar_limits"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE123,
+      ngx_http_deepinfer_grammar_limits,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("deepinfer_grammar_whitespace"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_enum_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_deepinfer_loc_conf_t, grammar_space),
+      &ngx_http_deepinfer_spaces },
+
+    { ngx_string("deepinfer_grammar_finish"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_FLAG,
+      ngx_conf_set_flag_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_deepinfer_loc_conf_t, grammar_finish),
+      NULL },
+
       ngx_null_command
 };
 
@@ -339,6 +374,7 @@ ngx_http_deepinfer_create_main_conf(ngx_conf_t *cf)
 
     mcf->store.size = NGX_CONF_UNSET_SIZE;
     mcf->store.ttl = NGX_CONF_UNSET;
+    mcf->grammars.size = NGX_CONF_UNSET_SIZE;
 
     return mcf;
 }
@@ -353,6 +389,7 @@ ngx_http_deepinfer_init_main_conf(ngx_conf_t *cf, void *conf)
 
     ngx_conf_init_size_value(mcf->store.size, 8 * 1024 * 1024);
     ngx_conf_init_value(mcf->store.ttl, 24 * 60 * 60);
+    ngx_conf_init_size_value(mcf->grammars.size, 4 * 1024 * 1024);
 
     if (mcf->zone == NULL) {
 
@@ -393,6 +430,11 @@ ngx_http_deepinfer_create_loc_conf(ngx_conf_t *cf)
     dlcf->buffer_size = NGX_CONF_UNSET_SIZE;
     dlcf->thread_size = NGX_CONF_UNSET_SIZE;
     dlcf->ignore_client_abort = NGX_CONF_UNSET;
+    dlcf->grammar_space = NGX_CONF_UNSET_UINT;
+    dlcf->grammar_finish = NGX_CONF_UNSET;
+    dlcf->grammar_limits.memory_bytes = NGX_CONF_UNSET_SIZE;
+    dlcf->grammar_limits.blob_bytes = NGX_CONF_UNSET_SIZE;
+    dlcf->grammar_limits.work = NGX_CONF_UNSET_UINT;
 #if (NGX_THREADS)
     dlcf->threads = NGX_CONF_UNSET_PTR;
 #endif
@@ -447,6 +489,17 @@ ngx_http_deepinfer_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_conf_merge_size_value(conf->thread_size, prev->thread_size, 16 * 1024);
     ngx_conf_merge_value(conf->ignore_client_abort,
                          prev->ignore_client_abort, 0);
+
+    ngx_conf_merge_uint_value(conf->grammar_space, prev->grammar_space, 1);
+    ngx_conf_merge_value(conf->grammar_finish, prev->grammar_finish, 1);
+    ngx_conf_merge_size_value(conf->grammar_limits.memory_bytes,
+                              prev->grammar_limits.memory_bytes,
+                              128 * 1024 * 1024);
+    ngx_conf_merge_size_value(conf->grammar_limits.blob_bytes,
+                              prev->grammar_limits.blob_bytes,
+                              DI_IPC_GRAMMAR_MAX);
+    ngx_conf_merge_uint_value(conf->grammar_limits.work,
+                              prev->grammar_limits.work, 20 * 1000 * 1000);
 
 #if (NGX_THREADS)
 
@@ -801,6 +854,8 @@ ngx_http_deepinfer_init_process(ngx_cycle_t *cycle)
     }
 
     pools = mcf->pools.elts;
+
+    ngx_queue_init(&mcf->compiling);
 
     for (i = 0; i < mcf->pools.nelts; i++) {
 

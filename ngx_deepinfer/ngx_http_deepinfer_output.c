@@ -322,7 +322,7 @@ ngx_http_deepinfer_output_error(ngx_http_deepinfer_ctx_t *ctx)
     request_id = ngx_http_deepinfer_c_string(r, &ctx->request_id);
 
     di_api_write_error_event(&ctx->pending, ctx->prepare.api->api,
-                             ctx->prepare.codec, err, request_id, sequence);
+                             ctx->conf->codec, err, request_id, sequence);
 
     err->status = 0;
     ctx->done = 1;

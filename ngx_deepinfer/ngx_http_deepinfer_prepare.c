@@ -57,7 +57,11 @@ ngx_http_deepinfer_prepare(ngx_http_deepinfer_prepare_t *p)
     free(p->gathered);
     p->gathered = NULL;
 
-    (void) p->api->encode(p);
+    if (p->api->encode(p) != DI_OK || p->api->open == NULL) {
+        return;
+    }
+
+    (void) ngx_http_deepinfer_grammar_source(p);
 }
 
 
@@ -73,9 +77,9 @@ ngx_http_deepinfer_prepare_parse(ngx_http_deepinfer_prepare_t *p,
 
     ngx_memzero(&options, sizeof(di_req_options_t));
 
-    options.codec = p->codec;
+    options.codec = p->conf->codec;
     options.family = di_dialect_family(p->spelling->dialect);
-    options.caps = di_dialect_caps(p->spelling->dialect);
+    options.caps = di_dialect_caps(p->spelling->dialect) | DI_CAN_CONSTRAIN;
     options.vocab = di_vocab_size(p->pool->vocab);
     options.models = p->spelling->models;
     options.n_models = p->spelling->n_models;
@@ -444,6 +448,7 @@ ngx_http_deepinfer_prepare_free(ngx_http_deepinfer_prepare_t *p)
     di_sbuf_free(&p->history);
     di_sbuf_free(&p->items);
     di_sbuf_free(&p->answer);
+    di_output_free(&p->source.output);
 }
 
 
@@ -480,6 +485,10 @@ ngx_http_deepinfer_prepare_gen(ngx_http_deepinfer_ctx_t *ctx)
 
     if (from->logprobs) {
         to->flags |= DI_GEN_LOGPROBS;
+    }
+
+    if (ctx->conf->grammar_finish) {
+        to->flags |= DI_GEN_GRAMMAR_FINISH;
     }
 
     /* drawn once, so that a request that moves goes on with the same seed */

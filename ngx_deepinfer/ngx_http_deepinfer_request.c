@@ -147,7 +147,7 @@ ngx_http_deepinfer_create_ctx(ngx_http_request_t *r)
     ctx->request = r;
     ctx->conf = ngx_http_get_module_loc_conf(r, ngx_http_deepinfer_module);
     ctx->prepare.api = ctx->conf->api->gen;
-    ctx->prepare.codec = ctx->conf->codec;
+    ctx->prepare.conf = ctx->conf;
     ctx->start = ngx_http_deepinfer_now();
 
     ctx->timer.handler = ngx_http_deepinfer_timer_handler;
@@ -584,7 +584,7 @@ ngx_http_deepinfer_prepared(ngx_http_deepinfer_ctx_t *ctx)
 
     ctx->stream = ctx->prepare.params->stream;
 
-    ngx_http_deepinfer_start(ctx);
+    ngx_http_deepinfer_constrain(ctx);
 }
 
 
@@ -687,12 +687,17 @@ ngx_http_deepinfer_engine_gone(ngx_http_deepinfer_sub_t *sub)
 }
 
 
-/* Take a request from all engines. */
+/* Take a request from all engines, and from where it waits. */
 
 void
 ngx_http_deepinfer_release(ngx_http_deepinfer_ctx_t *ctx)
 {
     ngx_uint_t  i;
+
+    if (ctx->queued) {
+        ctx->queued = 0;
+        ngx_queue_remove(&ctx->queue);
+    }
 
     if (ctx->is_dirty) {
         ctx->is_dirty = 0;
@@ -953,6 +958,7 @@ ngx_http_deepinfer_pool_cleanup(void *data)
     }
 
     ngx_http_deepinfer_prepare_free(&ctx->prepare);
+    ngx_http_deepinfer_compiled_unref(ctx->compiled);
 
     di_sbuf_free(&ctx->pending);
     di_sbuf_free(&ctx->sending);

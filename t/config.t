@@ -118,6 +118,29 @@ my @bad = (
     ['a zone too small', 'deepinfer_zone di:8k;' . $good, '', 'is too small'],
     ['two zones', 'deepinfer_zone a:1m; deepinfer_zone b:1m;' . $good, '',
      '"deepinfer_zone" directive is duplicate'],
+    ['a grammar cache without a size', 'deepinfer_grammar_cache much;' . $good,
+     '', 'invalid size "much"'],
+    ['a grammar cache of nothing', 'deepinfer_grammar_cache 0;' . $good,
+     '', 'invalid size "0"'],
+    ['two grammar caches',
+     'deepinfer_grammar_cache 1m; deepinfer_grammar_cache off;' . $good, '',
+     '"deepinfer_grammar_cache" directive is duplicate'],
+    ['an unknown limit of grammars', $good,
+     'deepinfer_grammar_limits depth=5;',
+     'invalid parameter "depth=5" of "deepinfer_grammar_limits"'],
+    ['a limit of nothing', $good, 'deepinfer_grammar_limits memory=0;',
+     'invalid parameter "memory=0" of "deepinfer_grammar_limits"'],
+    ['work that is no number', $good, 'deepinfer_grammar_limits work=hard;',
+     'invalid parameter "work=hard" of "deepinfer_grammar_limits"'],
+    ['grammars larger than the channel takes', $good,
+     'deepinfer_grammar_limits size=9m;',
+     'invalid parameter "size=9m" of "deepinfer_grammar_limits"'],
+    ['a limit twice', $good, 'deepinfer_grammar_limits work=9 work=9;',
+     'invalid parameter "work=9" of "deepinfer_grammar_limits"'],
+    ['white space of a third kind', $good, 'deepinfer_grammar_whitespace no;',
+     'invalid value "no"'],
+    ['a finish that is no flag', $good, 'deepinfer_grammar_finish yes;',
+     'it must be "on" or "off"'],
     ['an unknown thread pool', $good,
      'location / { deepinfer_pass one; deepinfer_thread_pool many; }',
      'unknown thread pool "many"'],
@@ -190,6 +213,9 @@ my ($status, $output) = try_conf(<<"END", <<'END2');
     deepinfer_buffer_size 32k;
     deepinfer_ignore_client_abort off;
     deepinfer_codec strict;
+    deepinfer_grammar_cache 2m;
+    deepinfer_grammar_limits memory=64m size=8m;
+    deepinfer_grammar_whitespace compact;
     deepinfer_store size=4m ttl=1d;
     deepinfer_redis [::1]:6380 prefix=x: password=y db=2 timeout=1s;
 END
@@ -200,7 +226,10 @@ END
     location /e { deepinfer_api health; limit_except GET { deny all; } }
     location /f { deepinfer_api metrics; }
     location @g { deepinfer_error; }
-    location /h { deepinfer_pass one; deepinfer_api completions; }
+    location /h { deepinfer_pass one; deepinfer_api completions;
+                  deepinfer_grammar_limits work=1000000;
+                  deepinfer_grammar_whitespace flexible;
+                  deepinfer_grammar_finish off; }
     location /i { deepinfer_pass one; deepinfer_api responses;
                   deepinfer_dialect qwen; }
     location /j { deepinfer_pass one; deepinfer_api messages; }

@@ -162,7 +162,8 @@ my @described = map { /`([a-z_]+)[`.]/g } $chapters =~ /^\| (`[^|]*) \|/mg;
 @described = grep { $_ ne 'text' } @described;     # a value, not a field
 same('fields of a chat request', \@fields, \@described);
 
-my @metrics = $module =~ /"(deepinfer_\w+?(?:_total|_seconds|_blocks))"/g;
+my @metrics = $module
+    =~ /"(deepinfer_\w+?(?:_total|_seconds|_blocks|_entries|_bytes))"/g;
 push @metrics, $module =~ /FIGURE\("(\w+)"/g, $module =~ /\# TYPE (\w+) /g;
 same('metrics', \@metrics, [$api =~ /^\| `(deepinfer_\w+)` \|/mg]);
 

@@ -34,8 +34,8 @@ my $port = $nginx->port;
 sub ask {
     my ($pool, $prompts, %more) = @_;
 
-    return http_post($port, "/$pool",
-                     encode_json({ model => $pool, prompt => $prompts, %more }));
+    return http_post($port, "/$pool", encode_json({
+                     model => $pool, prompt => $prompts, %more }));
 }
 
 sub texts { return join('|', map { $_->{text} } @{ $_[0]{json}{choices} }) }
@@ -104,6 +104,7 @@ ok(DI::Proc::wait_until(5, sub { $echo->log =~ /^cancel /m }),
 
 $r = ask(echo => ["\@\@say a\n\@\@first 200", "\@\@die"]);
 is($r->{status}, 503, 'an engine that dies is an error');
-unlike($nginx->log, qr/\[(?:alert|crit|emerg)\]/, 'nothing is wrong in the log');
+unlike($nginx->log, qr/\[(?:alert|crit|emerg)\]/,
+       'nothing is wrong in the log');
 
 done_testing();

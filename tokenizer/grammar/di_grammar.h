@@ -97,6 +97,13 @@ int di_gram_compile(di_gram_kind_t kind, const char *text, size_t len,
                     const di_gram_opts_t *opts, void **blob,
                     size_t *blob_bytes, di_gram_err_t *err);
 
+/* A name for what that would give, for caches: SHA-256 over the text and all
+ * that it is compiled by.  O(len).  DI_OK or DI_ENOMEM. */
+#define DI_GRAM_KEY_BYTES  32
+
+int di_gram_key(di_gram_kind_t kind, const char *text, size_t len,
+                const di_gram_opts_t *opts, uint8_t key[DI_GRAM_KEY_BYTES]);
+
 /* Copy and validate a blob; O(bytes).  One reference.  DI_EFORMAT,
  * DI_ENOMEM. */
 int di_gram_open(const void *blob, size_t blob_bytes, di_gram_t **gram,
