@@ -133,6 +133,7 @@ close_choice(di_choice_out_t *c)
     }
 
     free(c->items);
+    di_sbuf_free(&c->args);
     di_sbuf_free(&c->entries.json);
     free(c->entries.entries);
     di_parse_close(c->parse);
@@ -335,6 +336,20 @@ take_entries(di_entries_t *q, const di_delta_t *d, di_sbuf_t *b)
 
 /* ------------------------------------------------------------------ items */
 
+/* n random bytes; the system is asked for many at a time. */
+static const unsigned char *
+random_bytes(di_out_t *out, size_t n)
+{
+    if (out->n_random < n) {
+        /* So few bytes can't fail once the system has started. */
+        (void) !getrandom(out->random, sizeof(out->random), 0);
+        out->n_random = sizeof(out->random);
+    }
+
+    out->n_random -= n;
+    return out->random + out->n_random;
+}
+
 /* call_00_, a mark if the model was to think and didn't, 20 letters or
  * digits, 4 digits. */
 static void
@@ -342,16 +357,16 @@ make_call_id(const di_choice_out_t *c, di_item_t *item)
 {
     static const char set[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
                               "abcdefghijklmnopqrstuvwxyz";
-    unsigned char     random[24];
-    char             *p = item->call_id;
-    int               i;
+    const unsigned char *random = random_bytes(c->out, 24);
+    char                *p = di_put_lit(item->call_id, "call_");
+    int                  i;
 
-    p += snprintf(p, 16, "call_%02u_%s", item->call,
-                  c->out->thinking && !c->reasoned ? "ET_" : "");
-
-    /* getrandom() of so few bytes can't fail once the system has started. */
-    memset(random, 0, sizeof(random));
-    (void) !getrandom(random, sizeof(random), 0);
+    if (item->call < 10)
+        *p++ = '0';
+    p = di_json_put_u64(p, item->call);
+    p = di_put_lit(p, "_");
+    if (c->out->thinking && !c->reasoned)
+        p = di_put_lit(p, "ET_");
     for (i = 0; i < 24; i++)
         *p++ = set[random[i] % (i < 20 ? 62 : 10)];
     *p = '\0';
@@ -359,6 +374,20 @@ make_call_id(const di_choice_out_t *c, di_item_t *item)
 
 static void add_part(di_choice_out_t *c, di_item_t *item,
                      const di_delta_t *d);
+
+/* The arguments that one token brings come in several parts, being pieces of
+ * JSON between and around what the model wrote: one event for all of them. */
+static void
+give_args(di_choice_out_t *c)
+{
+    if (c->args.len == 0)
+        return;
+
+    c->out->taken.len = 0;
+    c->out->ops->item_part(c->out, c, di_out_last(c), c->args.data,
+                           c->args.len, &c->out->taken);
+    c->args.len = 0;
+}
 
 static void
 end_item(di_choice_out_t *c)
@@ -375,6 +404,7 @@ end_item(di_choice_out_t *c)
         add_part(c, item, &rest);
     }
 
+    give_args(c);
     item->closed = true;
     if (c->out->stream)
         c->out->ops->item_end(c->out, c, item);
@@ -490,7 +520,9 @@ add_part(di_choice_out_t *c, di_item_t *item, const di_delta_t *d)
         di_sbuf_add(&item->logprobs, out->taken.data, out->taken.len);
     }
 
-    if (out->stream)
+    if (out->stream && d->kind == DI_DELTA_ARGS && !out->official)
+        di_sbuf_add(&c->args, d->data, d->len);
+    else if (out->stream)
         out->ops->item_part(out, c, item, d->data, d->len, &out->taken);
 }
 
@@ -586,7 +618,8 @@ failed(const di_out_t *out, const di_choice_out_t *c)
         || (out->stream && out->sse->failed))
         return true;
 
-    if (c != NULL && (c->nomem || di_parse_failed(c->parse)))
+    if (c != NULL && (c->nomem || c->args.failed
+                      || di_parse_failed(c->parse)))
         return true;
 
     return item != NULL && (item->text.failed || item->logprobs.failed
@@ -645,6 +678,7 @@ static int
 flush(di_out_t *out, di_choice_out_t *c, bool *stopped)
 {
     di_parse_flush(c->parse);
+    give_args(c);
     c->stop = di_parse_stopped(c->parse);
     *stopped = c->stop >= 0 || c->cut;
     return failed(out, c) ? DI_ENOMEM : DI_OK;
@@ -685,6 +719,7 @@ di_out_tokens(di_out_t *out, uint32_t choice, const int32_t *tokens,
     {
         c->tokens++;
         c->reasoning_tokens += di_parse_reasoning(c->parse);
+        give_args(c);
         return failed(out, c) ? DI_ENOMEM : DI_OK;
     }
 

@@ -20,7 +20,7 @@ typedef struct {
     di_sbuf_t        name;       /* CALL: as the model wrote it             */
     const di_tool_t *tool;       /* CALL: the declared one, or NULL         */
     uint32_t         call;       /* CALL: which of the choice's             */
-    char             call_id[40];
+    char             call_id[48];
     bool             closed;     /* another item follows, or the end        */
     bool             before_call;        /* that other item is a call       */
 
@@ -66,6 +66,8 @@ typedef struct {
     di_item_t   *items;          /* [n_items]                               */
     size_t       n_items;
     size_t       items_cap;
+    di_sbuf_t    args;           /* of the call under way: what came with
+                                  * the tokens at hand                      */
     bool         nomem;
 } di_choice_out_t;
 
@@ -118,6 +120,8 @@ struct di_out_s {
     di_sbuf_t              last;         /* Responses                       */
     uint64_t               sequence;     /* Responses                       */
     bool                   pinged;       /* Messages                        */
+    size_t                 n_random;     /* of them not used yet: the first */
+    unsigned char          random[240];  /* for calls' ids                  */
     di_sbuf_t              taken;        /* entries of the part at hand     */
 
     di_sbuf_t             *sse;          /* of the call at hand             */

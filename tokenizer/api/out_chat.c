@@ -191,17 +191,24 @@ args_part(const di_out_t *out, const di_choice_out_t *c,
           const di_item_t *item, const char *data, size_t len)
 {
     di_sbuf_t *b = out->sse;
+    char      *p;
 
-    chunk_head(out, c);
-    di_sbuf_lit(b, ",\"delta\":{\"tool_calls\":[{\"index\":");
-    di_json_add_u64(b, item->call);
+    if (!di_sbuf_room(b, out->head.len + 2 * DI_JSON_U64_MAX
+                      + len * DI_JSON_GROWTH_MAX + out->tail.len + 256))
+        return;
+
+    p = di_put(b->data + b->len, out->head.data, out->head.len);
+    p = di_json_put_u64(p, c->index);
+    p = di_put_lit(p, ",\"delta\":{\"tool_calls\":[{\"index\":");
+    p = di_json_put_u64(p, item->call);
     if (custom(item))
-        di_sbuf_lit(b, ",\"custom\":{\"input\":\"");
+        p = di_put_lit(p, ",\"custom\":{\"input\":\"");
     else
-        di_sbuf_lit(b, ",\"function\":{\"arguments\":\"");
-    di_json_add_known(b, data, len);
-    di_sbuf_lit(b, "\"}}]" NO_FINISH);
-    chunk_tail(out);
+        p = di_put_lit(p, ",\"function\":{\"arguments\":\"");
+    p = di_json_put_known(p, data, len);
+    p = di_put_lit(p, "\"}}]" NO_FINISH);
+    p = di_put(p, out->tail.data, out->tail.len);
+    b->len = (size_t) (p - b->data);
 }
 
 static void

@@ -2,7 +2,8 @@
  * di_parse.h - the model's output told apart: reasoning, answer, tool calls.
  *
  * di_rules_t are the patterns of one request, made from the dialect's stages
- * and the request's stop strings; its choices share them.  di_parse_t is one
+ * and the request's stop strings, each stage's when it is first entered; its
+ * choices share them, on one thread.  di_parse_t is one
  * choice's parser, a stage machine.  It takes symbols: bytes of ordinary
  * tokens, and added tokens, each one opaque symbol with a spelling.  A marker
  * (the end of reasoning, the sign of a tool call) is known by its token,
@@ -91,7 +92,7 @@ typedef void (*di_sink_pt)(void *ctx, const di_delta_t *delta);
 typedef struct di_parse_s di_parse_t;
 
 /* Keeps rules and ctx.  DI_OK or DI_ENOMEM. */
-int di_parse_open(const di_rules_t *rules, di_sink_pt sink, void *ctx,
+int di_parse_open(di_rules_t *rules, di_sink_pt sink, void *ctx,
                   di_parse_t **parse);
 void di_parse_close(di_parse_t *parse);
 

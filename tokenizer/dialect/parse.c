@@ -34,8 +34,10 @@
 #include <string.h>
 
 #define MARKERS_MAX   8
-#define SYMBOL_OTHER  511        /* an added token that is no marker        */
 #define SYMBOL(i)     (256 + (i))
+#define SYMBOL_OTHER  SYMBOL(MARKERS_MAX)        /* an added token that is no
+                                                  * marker                  */
+#define SYMBOLS       (SYMBOL_OTHER + 1)
 
 /* A rule's pattern in one of its spellings. */
 typedef struct {
@@ -48,10 +50,13 @@ typedef struct {
     uint32_t         text_to;    /* of text chunks only                     */
     uint32_t         marker_at;  /* place of a marker's symbol; n: none     */
     uint32_t         marker_extra;       /* its bytes, less one             */
+    bool             guarded;    /* a stop string, or at a start alone      */
 } pattern_t;
 
+/* Made when it is first entered: most answers see one or two. */
 typedef struct {
-    const di_phase_t *phase;
+    const di_phase_t *phase;     /* NULL: not made yet                      */
+    void             *memory;    /* patterns, borders, symbols              */
     const pattern_t  *patterns;  /* [n]                                     */
     const uint16_t   *begin;     /* [n] their first symbols                 */
     uint32_t          n;
@@ -60,7 +65,7 @@ typedef struct {
     bool              plain;     /* unmatched bytes are shown as they are,
                                   * but for what a string escapes           */
     di_delta_kind_t   kind;      /* plain: as what                          */
-    bool              first[512];        /* a pattern begins so             */
+    bool              first[SYMBOLS];    /* a pattern begins so             */
 } stage_t;
 
 struct di_rules_s {
@@ -68,14 +73,13 @@ struct di_rules_s {
     const di_spelling_t *spelling;
     int32_t              marker_ids[MARKERS_MAX];        /* -1: no token    */
     uint32_t             n_patterns_max; /* of one stage                    */
-    void                *memory;         /* patterns, symbols, borders      */
     stage_t             *texts;          /* the same stages, for text chunks */
     stage_t              stages[];
 };
 
 struct di_parse_s {
-    const di_rules_t *rules;
-    const stage_t    *stages;    /* the rules' stages or texts              */
+    di_rules_t       *rules;
+    stage_t          *stages;    /* the rules' stages or texts              */
     const stage_t    *stage;     /* of these                                */
     di_sink_pt        sink;
     void             *ctx;
@@ -87,6 +91,7 @@ struct di_parse_s {
     bool              fresh;
     bool              stoppable; /* stop strings may match in what is fed   */
     bool              under_way; /* some state is not 0                     */
+    uint32_t          lone;      /* the only one that isn't, plus 1; else 0 */
     int               stopped;   /* stop string that was met, or -1         */
 
     bool              run;       /* there is a run: bytes [head, open) are
@@ -114,17 +119,17 @@ struct di_parse_s {
     uint64_t          piece_from;        /* where it begins                 */
     bool              acted;     /* official: `last` is set                 */
     uint8_t           last;      /* the action decided last                 */
-    bool              nomem;     /* pieces could not grow                   */
+    bool              nomem;     /* pieces could not grow, a stage be made  */
 
     uint32_t          states[];  /* [n_patterns_max]                        */
 };
 
 /* ------------------------------------------------------------------ rules */
 
-/* Memory for all patterns is measured in a first pass (memory NULL) and
- * filled in a second. */
+/* Memory for a stage's patterns is measured in a first pass and filled in a
+ * second. */
 typedef struct {
-    di_rules_t *rules;
+    const di_rules_t *rules;
     pattern_t  *patterns;
     uint32_t   *words;           /* borders                                 */
     uint16_t   *halves;          /* symbols                                 */
@@ -212,6 +217,7 @@ add_pattern(builder_t *b, stage_t *st, const di_rule_t *rule, int stop,
 
     if (!b->measure) {
         p.n = (uint32_t) n;
+        p.guarded = stop >= 0 || (rule->when & DI_AT_START) != 0;
         p.symbols = out;
         fill_borders(&p, b->words + b->n_symbols);
         b->patterns[b->n_patterns] = p;
@@ -261,43 +267,69 @@ add_rule(builder_t *b, stage_t *st, const di_rule_t *rule)
 }
 
 static void
-add_stages(builder_t *b, stage_t *stages)
+add_rules(builder_t *b, stage_t *st, const di_phase_t *phase)
 {
-    const di_spelling_t *sp = b->rules->spelling;
-    di_rules_t          *r = b->rules;
-    stage_t             *st;
-    size_t               i, k;
+    size_t i;
 
-    b->texts = stages == r->texts;
-
-    for (i = 0; i < sp->n; i++) {
-        st = &stages[i];
-        st->phase = &sp->stages[i];
-        if (!b->measure) {
-            st->patterns = b->patterns + b->n_patterns;
-            st->begin = b->begins + b->n_patterns;
-        }
-        st->act = r->options.json ? st->phase->act_json : st->phase->act;
-        st->plain = st->act == DI_ACT_REASONING || st->act == DI_ACT_TEXT
-                    || st->act == DI_ACT_STRING;
-        st->kind = st->act == DI_ACT_REASONING ? DI_DELTA_REASONING
-                   : st->act == DI_ACT_TEXT ? DI_DELTA_TEXT : DI_DELTA_ARGS;
-        st->n = 0;
-
-        for (k = 0; k < st->phase->n; k++)
-            add_rule(b, st, &st->phase->rules[k]);
-
-        if (st->n > r->n_patterns_max)
-            r->n_patterns_max = st->n;
-    }
+    b->n_patterns = b->n_symbols = 0;
+    st->n = 0;
+    for (i = 0; i < phase->n; i++)
+        add_rule(b, st, &phase->rules[i]);
 }
 
-static void
-add_all(builder_t *b)
+/* Stage number i of `stages`, which are the rules' own or their texts. */
+static int
+make_stage(const di_rules_t *r, stage_t *stages, size_t i)
 {
-    b->n_patterns = b->n_symbols = 0;
-    add_stages(b, b->rules->stages);
-    add_stages(b, b->rules->texts);
+    const di_phase_t *phase = &r->spelling->stages[i];
+    stage_t          *st = &stages[i];
+    builder_t         b = { .rules = r, .measure = true,
+                            .texts = stages == r->texts };
+
+    st->act = r->options.json ? phase->act_json : phase->act;
+    st->plain = st->act == DI_ACT_REASONING || st->act == DI_ACT_TEXT
+                || st->act == DI_ACT_STRING;
+    st->kind = st->act == DI_ACT_REASONING ? DI_DELTA_REASONING
+               : st->act == DI_ACT_TEXT ? DI_DELTA_TEXT : DI_DELTA_ARGS;
+
+    add_rules(&b, st, phase);
+    if (b.n_patterns > 0) {
+        st->memory = malloc(b.n_patterns * (sizeof(pattern_t)
+                                            + sizeof(uint16_t))
+                            + b.n_symbols * (sizeof(uint32_t)
+                                             + sizeof(uint16_t)));
+        if (st->memory == NULL) {
+            st->n = 0;
+            return DI_ENOMEM;
+        }
+        st->patterns = b.patterns = st->memory;
+        b.words = (uint32_t *) (b.patterns + b.n_patterns);
+        b.halves = (uint16_t *) (b.words + b.n_symbols);
+        st->begin = b.begins = b.halves + b.n_symbols;
+        b.measure = false;
+        add_rules(&b, st, phase);
+    }
+
+    st->phase = phase;
+    return DI_OK;
+}
+
+/* Patterns that a stage has at most: each rule's with and without the space,
+ * and spelled. */
+static uint32_t
+patterns_max(const di_spelling_t *sp, size_t n_stops)
+{
+    const di_phase_t *phase;
+    size_t            i, k, n, most = 0;
+
+    for (i = 0; i < sp->n; i++) {
+        phase = &sp->stages[i];
+        for (k = 0, n = 0; k < phase->n; k++)
+            n += phase->rules[k].pattern == NULL ? n_stops : 4;
+        most = n > most ? n : most;
+    }
+
+    return (uint32_t) most;
 }
 
 static const di_spelling_t *
@@ -343,7 +375,6 @@ di_rules_open(const di_parse_options_t *options, di_rules_t **rules)
 {
     const di_spelling_t *sp = spelling(options);
     di_rules_t          *r;
-    builder_t            b = { .measure = true };
     size_t               i;
 
     r = calloc(1, sizeof(*r) + 2 * sp->n * sizeof(r->stages[0]));
@@ -354,29 +385,12 @@ di_rules_open(const di_parse_options_t *options, di_rules_t **rules)
     r->options.official = sp == &di_spelling_dsml_official;
     r->spelling = sp;
     r->texts = r->stages + sp->n;
+    r->n_patterns_max = patterns_max(sp, options->n_stops);
     for (i = 0; i < MARKERS_MAX; i++)
         r->marker_ids[i] = -1;
     for (i = 0; sp->markers[i] != NULL && options->vocab != NULL; i++)
         r->marker_ids[i] = di_vocab_special(options->vocab, sp->markers[i],
                                             strlen(sp->markers[i]));
-
-    b.rules = r;
-    add_all(&b);
-
-    r->memory = malloc(b.n_patterns * (sizeof(pattern_t) + sizeof(uint16_t))
-                       + b.n_symbols * (sizeof(uint32_t) + sizeof(uint16_t))
-                       + 1);
-    if (r->memory == NULL) {
-        free(r);
-        return DI_ENOMEM;
-    }
-
-    b.patterns = r->memory;
-    b.words = (uint32_t *) (b.patterns + b.n_patterns);
-    b.halves = (uint16_t *) (b.words + b.n_symbols);
-    b.begins = b.halves + b.n_symbols;
-    b.measure = false;
-    add_all(&b);
 
     *rules = r;
     return DI_OK;
@@ -385,26 +399,45 @@ di_rules_open(const di_parse_options_t *options, di_rules_t **rules)
 void
 di_rules_close(di_rules_t *rules)
 {
+    size_t i;
+
     if (rules == NULL)
         return;
 
-    free(rules->memory);
+    for (i = 0; i < 2 * rules->spelling->n; i++)
+        free(rules->stages[i].memory);
     free(rules);
 }
 
 /* ------------------------------------------------------------ open, close */
 
+/* No pattern is under way. */
+static void
+forget(di_parse_t *p)
+{
+    p->under_way = false;
+    p->lone = 0;
+    memset(p->states, 0, p->stage->n * sizeof(p->states[0]));
+}
+
 static void
 enter(di_parse_t *p, uint8_t stage)
 {
     p->stage = &p->stages[stage & ~DI_FRESH];
+    if (p->stage->phase == NULL
+        && make_stage(p->rules, p->stages, stage & ~DI_FRESH) != DI_OK)
+    {
+        p->nomem = true;
+        p->fresh = false;
+        forget(p);
+        return;
+    }
     p->fresh = (stage & DI_FRESH) != 0 && p->stage->phase->leading[0] != '\0';
-    p->under_way = false;
-    memset(p->states, 0, p->stage->n * sizeof(p->states[0]));
+    forget(p);
 }
 
 int
-di_parse_open(const di_rules_t *rules, di_sink_pt sink, void *ctx,
+di_parse_open(di_rules_t *rules, di_sink_pt sink, void *ctx,
               di_parse_t **parse)
 {
     di_parse_t *p;
@@ -420,6 +453,10 @@ di_parse_open(const di_rules_t *rules, di_sink_pt sink, void *ctx,
     p->ctx = ctx;
     p->stopped = -1;
     enter(p, rules->spelling->start[rules->options.start]);
+    if (p->nomem) {
+        free(p);
+        return DI_ENOMEM;
+    }
     *parse = p;
     return DI_OK;
 }
@@ -789,6 +826,13 @@ advance(const pattern_t *pat, uint32_t k, uint16_t symbol, bool text)
     return k + 1;
 }
 
+/* Of a guarded pattern. */
+static inline bool
+may_match(const di_parse_t *p, const pattern_t *pat)
+{
+    return pat->stop >= 0 ? p->stoppable : p->fresh;
+}
+
 /* Advance every automaton by a symbol; the one that is complete, or NULL.
  * Where several are the first wins; ours: of stop strings the longest, which
  * begins first. */
@@ -797,22 +841,20 @@ step(di_parse_t *p, uint16_t symbol, bool text)
 {
     const stage_t   *st = p->stage;
     const pattern_t *pat, *best = NULL;
-    uint32_t         i, k;
-    bool             under_way = false;
+    uint32_t         i, k, n = 0, last = 0;
 
     for (i = 0; i < st->n; i++) {
-        if (p->states[i] == 0 && st->begin[i] != symbol)
+        k = p->states[i];
+        if (k == 0 && st->begin[i] != symbol)
             continue;
 
         pat = &st->patterns[i];
-        if ((pat->stop >= 0 && !p->stoppable)
-            || ((pat->rule->when & DI_AT_START) && !p->fresh))
-        {
+        if (pat->guarded && !may_match(p, pat)) {
             p->states[i] = 0;
             continue;
         }
 
-        k = advance(pat, p->states[i], symbol, text);
+        k = advance(pat, k, symbol, text);
 
         if (k == pat->n) {
             if (pat->stop < 0 || p->rules->options.official)
@@ -823,10 +865,14 @@ step(di_parse_t *p, uint16_t symbol, bool text)
         }
 
         p->states[i] = k;
-        under_way |= k > 0;
+        if (k > 0) {
+            n++;
+            last = i;
+        }
     }
 
-    p->under_way = under_way;
+    p->under_way = n > 0;
+    p->lone = n == 1 ? last + 1 : 0;
     return best;
 }
 
@@ -848,12 +894,36 @@ take_symbol(di_parse_t *p, uint16_t symbol, size_t end, bool text)
         if (symbol != 0 && symbol < 256
             && strchr(p->stage->phase->leading, (int) symbol) != NULL) {
             decide(p, end - p->open, p->stage->phase->lead_act, NULL);
-            p->under_way = false;
-            memset(p->states, 0, p->stage->n * sizeof(p->states[0]));
+            forget(p);
             return;
         }
         p->fresh = false;
     }
+}
+
+/* A pattern that alone is under way goes on as far as no other may begin, but
+ * for its last byte.  Where it stopped. */
+static size_t
+follow(di_parse_t *p, size_t at, size_t end, bool text)
+{
+    const unsigned char *data = (const unsigned char *) p->bytes.data;
+    const stage_t       *st = p->stage;
+    const pattern_t     *pat = &st->patterns[p->lone - 1];
+    uint32_t             k = p->states[p->lone - 1];
+
+    if ((pat->guarded && !may_match(p, pat))
+        || (pat->text_from < pat->text_to && !text))
+        return at;
+
+    while (at < end && k + 1 < pat->n && data[at] == pat->symbols[k]
+           && !st->first[data[at]])
+    {
+        at++;
+        k++;
+    }
+
+    p->states[p->lone - 1] = k;
+    return at;
 }
 
 /* Match the bytes [at, end). */
@@ -869,10 +939,12 @@ scan(di_parse_t *p, size_t at, size_t end, bool text)
         if (!p->fresh && !p->under_way) {
             while (at < end && !st->first[data[at]])
                 at++;
-            if (at == end)
-                break;
+        } else if (!p->fresh && p->lone != 0) {
+            at = follow(p, at, end, text);
         }
 
+        if (at == end)
+            break;
         take_symbol(p, data[at], at + 1, text);
         at++;
     }
