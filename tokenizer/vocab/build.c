@@ -24,6 +24,8 @@
 #include "table.h"
 
 #define BUILD_WORD_MAX  1024    /* bytes of a rule's joined spelling         */
+#define BUILD_ABREAST   32      /* look-ups at once                          */
+#define BUILD_AHEAD     16      /* tokens for which memory is asked early    */
 
 /* Code point of a byte in GPT-2's alphabet: itself where it is printable in
  * Latin-1, otherwise the next free one from U+0100 on.
@@ -86,12 +88,18 @@ build_is_spelled(const di_build_t *b, uint32_t id, di_str_t s)
            && memcmp(b->tokens[id].data, s.data, s.len) == 0;
 }
 
+static inline uint64_t *
+build_home(const di_build_t *b, uint32_t hash)
+{
+    return &b->spelled.slots[hash & b->spelled.mask];
+}
+
 /* Id of the token spelled so, -1: none.  In the latter case a token may be
  * entered at *slot. */
 static int32_t
-build_find_slot(const di_build_t *b, di_str_t s, uint64_t **slot)
+build_find_slot(const di_build_t *b, di_str_t s, uint32_t hash,
+                uint64_t **slot)
 {
-    uint32_t hash = di_vocab_hash(s.data, s.len);
     uint32_t i = hash & b->spelled.mask;
 
     for (;; i = (i + 1) & b->spelled.mask) {
@@ -111,17 +119,55 @@ di_build_find(const di_build_t *b, di_str_t s)
 {
     uint64_t *slot;
 
-    return build_find_slot(b, s, &slot);
+    return build_find_slot(b, s, di_vocab_hash(s.data, s.len), &slot);
 }
 
+/* Find n spellings, at most BUILD_ABREAST: what all of them need is on its
+ * way before it is looked at. */
 static void
-build_enter(di_build_t *b, uint32_t id)
+build_find_all(const di_build_t *b, const di_str_t *s, size_t n,
+               int32_t ids[BUILD_ABREAST])
 {
-    di_str_t  s = b->tokens[id];
+    uint32_t  hashes[BUILD_ABREAST];
     uint64_t *slot;
 
-    b->twice |= build_find_slot(b, s, &slot) >= 0;
-    *slot = (uint64_t) di_vocab_hash(s.data, s.len) << 32 | (id + 1);
+    for (size_t i = 0; i < n; i++) {
+        hashes[i] = di_vocab_hash(s[i].data, s[i].len);
+        __builtin_prefetch(build_home(b, hashes[i]));
+    }
+    for (size_t i = 0; i < n; i++) {
+        slot = build_home(b, hashes[i]);
+        if (*slot != 0)
+            __builtin_prefetch(&b->tokens[(uint32_t) *slot - 1]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        slot = build_home(b, hashes[i]);
+        if (*slot != 0)
+            __builtin_prefetch(b->tokens[(uint32_t) *slot - 1].data);
+    }
+    for (size_t i = 0; i < n; i++)
+        ids[i] = build_find_slot(b, s[i], hashes[i], &slot);
+}
+
+/* Enter tokens `from` to `end` - 1, at most BUILD_ABREAST. */
+static void
+build_enter(di_build_t *b, uint32_t from, uint32_t end)
+{
+    uint32_t  hashes[BUILD_ABREAST];
+    uint64_t *slot;
+
+    for (uint32_t id = from; id < end; id++) {
+        hashes[id - from] = di_vocab_hash(b->tokens[id].data,
+                                          b->tokens[id].len);
+        __builtin_prefetch(build_home(b, hashes[id - from]), 1);
+    }
+    for (uint32_t id = from; id < end; id++) {
+        if (b->tokens[id].len == 0)
+            continue;
+        b->twice |= build_find_slot(b, b->tokens[id], hashes[id - from],
+                                    &slot) >= 0;
+        *slot = (uint64_t) hashes[id - from] << 32 | (id + 1);
+    }
 }
 
 static void
@@ -205,55 +251,77 @@ build_bytes(di_build_t *b, di_vocab_t *v)
     return DI_OK;
 }
 
-/* Ids of a rule's two sides and of what it makes.  Training gives tokens
- * their ids in the order of the rules, so the id after that of the rule
- * before, `hint`, is mostly right. */
-static int
-build_rule_ids(di_build_t *b, uint64_t rank, uint32_t hint, int32_t ids[3])
+/* Id of what a rule makes; -1: none.  Training gives tokens their ids in the
+ * order of the rules, so the id after that of the rule before, `hint`, is
+ * mostly right. */
+static int32_t
+build_joined(const di_build_t *b, const di_build_rule_t *rule, uint32_t hint)
 {
-    const di_build_rule_t *rule = &b->rules[rank];
-    size_t                 len = rule->left.len + rule->right.len;
-    char                   joined[BUILD_WORD_MAX];
-    di_str_t               whole = { joined, len };
+    size_t   left = rule->left.len, right = rule->right.len;
+    char     joined[BUILD_WORD_MAX];
+    di_str_t s;
 
-    if (len > sizeof(joined))
-        goto bad;
-    memcpy(joined, rule->left.data, rule->left.len);
-    memcpy(joined + rule->left.len, rule->right.data, rule->right.len);
+    if (!b->twice && hint < b->v->size) {
+        s = b->tokens[hint];
+        if (s.len == left + right && memcmp(s.data, rule->left.data, left) == 0
+            && memcmp(s.data + left, rule->right.data, right) == 0)
+            return (int32_t) hint;
+    }
+    if (left + right > sizeof(joined))
+        return -1;
+    memcpy(joined, rule->left.data, left);
+    memcpy(joined + left, rule->right.data, right);
+    return di_build_find(b, (di_str_t) { joined, left + right });
+}
 
-    ids[0] = di_build_find(b, rule->left);
-    ids[1] = di_build_find(b, rule->right);
-    ids[2] = !b->twice && hint < b->v->size && build_is_spelled(b, hint, whole)
-             ? (int32_t) hint : di_build_find(b, whole);
-    for (int i = 0; i < 3; i++) {
-        if (ids[i] < 0 || b->v->kinds[ids[i]] != DI_VOCAB_NORMAL)
-            goto bad;
+/* The ids of rules `rank` to `end` - 1, at most BUILD_ABREAST / 2: their two
+ * sides, and what they make. */
+static int
+build_rule_ids(di_build_t *b, uint64_t rank, uint64_t end, int32_t (*ids)[3])
+{
+    di_str_t sides[BUILD_ABREAST];
+    int32_t  found[BUILD_ABREAST];
+    size_t   n = 0;
+
+    for (uint64_t i = rank; i < end; i++) {
+        sides[n++] = b->rules[i].left;
+        sides[n++] = b->rules[i].right;
+    }
+    build_find_all(b, sides, n, found);
+    for (n = 0; rank < end; rank++, n += 2) {
+        ids[rank][0] = found[n];
+        ids[rank][1] = found[n + 1];
+        ids[rank][2] = build_joined(b, &b->rules[rank], rank == 0 ? 0
+                                    : (uint32_t) ids[rank - 1][2] + 1);
+        for (int i = 0; i < 3; i++) {
+            if (ids[rank][i] < 0
+                || b->v->kinds[ids[rank][i]] != DI_VOCAB_NORMAL)
+                return di_err_set(b->err, DI_EFORMAT, 0, "%s%llu%s does not "
+                                  "join two tokens of the vocabulary to a "
+                                  "third", b->rules_at,
+                                  (unsigned long long) rank, b->rules_end);
+        }
     }
     return DI_OK;
-
-bad:
-    return di_err_set(b->err, DI_EFORMAT, 0, "%s%llu%s does not join two "
-                      "tokens of the vocabulary to a third", b->rules_at,
-                      (unsigned long long) rank, b->rules_end);
 }
 
 static int
 build_merges(di_build_t *b, di_vocab_t *v)
 {
     int32_t (*ids)[3] = calloc(b->n_rules + 1, sizeof(*ids));
-    uint64_t  rank;
-    uint32_t  hint = 0;
+    uint64_t  rank, end;
     int       rc = DI_OK;
 
     if (ids == NULL || !di_merges_init(&v->merges, v->size, b->n_rules)) {
         rc = di_build_nomem(b);
         goto done;
     }
-    for (rank = 0; rank < b->n_rules; rank++) {
-        rc = build_rule_ids(b, rank, hint, ids[rank]);
+    for (rank = 0; rank < b->n_rules; rank = end) {
+        end = b->n_rules - rank < BUILD_ABREAST / 2 ? b->n_rules
+              : rank + BUILD_ABREAST / 2;
+        rc = build_rule_ids(b, rank, end, ids);
         if (rc != DI_OK)
             goto done;
-        hint = (uint32_t) ids[rank][2] + 1;
     }
 
     rank = di_merges_build(&v->merges, (const int32_t (*)[3]) ids, b->n_rules,
@@ -338,6 +406,40 @@ build_sort_whole(const di_vocab_t *v, uint32_t *counts, size_t len_max,
     return n;
 }
 
+/* Add the whole tokens, sorted[n], to the trie: groups of one length. */
+static bool
+build_fill_trie(di_vocab_t *v, const int32_t *sorted, uint32_t n)
+{
+    di_trie_word_t words[DI_TRIE_ABREAST];
+    size_t         n_words = 0, len;
+
+    for (uint32_t i = 0; i < n; i++) {
+        di_merges_token_t *t = &v->merges.tokens[sorted[i]];
+        const char        *s = di_vocab_at(v, sorted[i], &len);
+
+        if (i + BUILD_AHEAD < n) {
+            int32_t ahead = sorted[i + BUILD_AHEAD];
+
+            __builtin_prefetch(&v->merges.tokens[ahead], 1);
+            __builtin_prefetch(v->text + v->starts[ahead]);
+        }
+        if (n_words == DI_TRIE_ABREAST
+            || (n_words > 0 && words[0].len != len))
+        {
+            if (!di_trie_add(&v->trie, words, n_words))
+                return false;
+            n_words = 0;
+        }
+        words[n_words++] = (di_trie_word_t) {
+            .s = (const uint8_t *) s, .len = (uint32_t) len, .id = sorted[i],
+            .start = t->left,
+            .known = t->order > 1 ? v->merges.tokens[t->left].len : 0,
+            .shorter = &t->shorter,
+        };
+    }
+    return di_trie_add(&v->trie, words, n_words);
+}
+
 static int
 build_trie(di_build_t *b, di_vocab_t *v)
 {
@@ -360,22 +462,9 @@ build_trie(di_build_t *b, di_vocab_t *v)
     }
 
     n = build_sort_whole(v, counts, len_max, sorted);
-    for (uint32_t i = 0; i < n; i++) {
-        di_merges_token_t *t = &v->merges.tokens[sorted[i]];
-        const char        *s = di_vocab_at(v, sorted[i], &len);
-        size_t             known = 0;
-
-        if (t->order > 1)
-            known = v->merges.tokens[t->left].len;
-        if (!di_trie_add(&v->trie, sorted[i], (const uint8_t *) s, len,
-                         t->left, known, &t->shorter))
-        {
-            rc = di_err_set(b->err, DI_ENOMEM, 0, "no memory for the "
-                            "vocabulary, or over %u prefixes of tokens",
-                            DI_TRIE_NODES_MAX);
-            goto done;
-        }
-    }
+    if (!build_fill_trie(v, sorted, n))
+        rc = di_err_set(b->err, DI_ENOMEM, 0, "no memory for the vocabulary, "
+                        "or over %u prefixes of tokens", DI_TRIE_NODES_MAX);
 
 done:
     free(sorted);
@@ -428,6 +517,31 @@ build_chars(di_build_t *b, di_vocab_t *v)
     return DI_OK;
 }
 
+/* Enter tokens `from` to `end` - 1, at most BUILD_ABREAST, if they are whole
+ * and short. */
+static void
+build_enter_wholes(di_vocab_t *v, uint32_t from, uint32_t end)
+{
+    di_vocab_key_t keys[BUILD_ABREAST];
+    uint32_t       ids[BUILD_ABREAST];
+    size_t         n = 0, len;
+
+    for (uint32_t id = from; id < end; id++) {
+        const char *s = di_vocab_at(v, (int32_t) id, &len);
+
+        if (v->merges.tokens[id].order == 0 || len > DI_VOCAB_WHOLE_MAX)
+            continue;
+        keys[n] = di_vocab_key(s, len, len);
+        __builtin_prefetch(di_vocab_whole_home(v, keys[n]), 1);
+        ids[n++] = id;
+    }
+    for (size_t i = 0; i < n; i++)
+        *di_vocab_whole_slot(v, keys[i]) = (di_vocab_whole_t) {
+            keys[i].low, (uint32_t) keys[i].high,
+            ids[i] | (uint32_t) (keys[i].high >> 56) << 24,
+        };
+}
+
 static int
 build_index_wholes(di_build_t *b, di_vocab_t *v)
 {
@@ -440,17 +554,9 @@ build_index_wholes(di_build_t *b, di_vocab_t *v)
         return di_build_nomem(b);
     v->wholes_mask = size - 1;
 
-    for (uint32_t i = 0; i < v->size; i++) {
-        size_t         len;
-        const char    *s = di_vocab_at(v, (int32_t) i, &len);
-        di_vocab_key_t key;
-
-        if (v->merges.tokens[i].order == 0 || len > DI_VOCAB_WHOLE_MAX)
-            continue;
-        key = di_vocab_key(s, len, len);
-        *di_vocab_whole_slot(v, key) = (di_vocab_whole_t) {
-            key.low, (uint32_t) key.high, i | (uint32_t) len << 24,
-        };
+    for (uint32_t i = 0, end; i < v->size; i = end) {
+        end = v->size - i < BUILD_ABREAST ? v->size : i + BUILD_ABREAST;
+        build_enter_wholes(v, i, end);
     }
     return DI_OK;
 }
@@ -508,9 +614,10 @@ di_build_index(di_build_t *b)
 {
     if (!build_index_alloc(&b->spelled, b->v->size))
         return di_build_nomem(b);
-    for (uint32_t i = 0; i < b->v->size; i++) {
-        if (b->tokens[i].len > 0)
-            build_enter(b, i);
+    for (uint32_t i = 0, end; i < b->v->size; i = end) {
+        end = b->v->size - i < BUILD_ABREAST ? b->v->size
+                                             : i + BUILD_ABREAST;
+        build_enter(b, i, end);
     }
     return DI_OK;
 }

@@ -16,7 +16,7 @@ enum {
     HF_CONTROL,             /* it is forbidden                               */
 };
 
-static unsigned
+static inline unsigned
 hf_byte(uint8_t b)
 {
     if (b >= 0x80)
@@ -189,6 +189,24 @@ hf_decode(di_hf_json_t *j, di_str_t *s)
     return -1;
 }
 
+/* Skip what needs no more than a glance: nearly all of a vocabulary. */
+static inline void
+hf_skip_plain(di_hf_json_t *j)
+{
+    const uint8_t *at = (const uint8_t *) j->at;
+    const uint8_t *end = (const uint8_t *) j->end;
+
+    while (end - at >= 2) {
+        if (hf_byte(at[0]) == HF_PLAIN)
+            at++;
+        else if (at[0] >= 0xc2 && at[0] < 0xe0 && (at[1] & 0xc0) == 0x80)
+            at += 2;
+        else
+            break;
+    }
+    j->at = (const char *) at;
+}
+
 int
 di_hf_json_string(di_hf_json_t *j, di_str_t *s)
 {
@@ -197,6 +215,7 @@ di_hf_json_string(di_hf_json_t *j, di_str_t *s)
     if (di_hf_json_take(j, '"') < 0)
         return -1;
     s->data = j->at;
+    hf_skip_plain(j);
     while (j->at < j->end) {
         switch (hf_byte((uint8_t) *j->at)) {
         case HF_QUOTE:

@@ -22,6 +22,8 @@
 #include "merges.h"
 #include "table.h"
 
+#define MERGES_AHEAD  16            /* rules for which memory is asked early */
+
 static bool
 merges_alloc(di_merges_table_t *t, uint64_t n)
 {
@@ -106,7 +108,6 @@ di_merges_apart_deep(const di_merges_t *m, int32_t left, int32_t right)
 static void
 merges_enter(di_merges_t *m, const int32_t id[3], uint64_t rank)
 {
-    const di_merges_token_t *l = &m->tokens[id[0]], *r = &m->tokens[id[1]];
     uint64_t  order = rank + 2, hash = di_merges_hash(id[0], id[1]);
     uint64_t *slot = di_merges_slot(&m->first, id[0], id[1], hash);
 
@@ -114,10 +115,9 @@ merges_enter(di_merges_t *m, const int32_t id[3], uint64_t rank)
     if (rank == 0)
         m->straight_from = id[2] - 2;
     m->straight &= id[2] - (int32_t) order == m->straight_from;
-    if (l->order == 1 && r->order == 1)
-        m->bytes[l->tail << 8 | r->head] = (uint32_t) order;
     if (*slot == 0 && rank >= DI_MERGES_FIRST)
         slot = di_merges_slot(&m->rest, id[0], id[1], hash);
+    m->twice |= *slot != 0;
     *di_merges_bits_at(m, hash) |= di_merges_bits(hash);
     *slot = ((uint64_t) id[0] << DI_MERGES_ID_BITS | (uint64_t) id[1])
             << DI_MERGES_RANK_BITS | order;
@@ -143,10 +143,59 @@ merges_join(di_merges_t *m, const int32_t id[3], uint64_t rank)
     };
 }
 
+/* Ask for the tokens of a rule, and for what merges_apart_before() will see
+ * first of those of a nearer one. */
+static inline void
+merges_prefetch(const di_merges_t *m, const int32_t id[3],
+                const int32_t near[3])
+{
+    for (int i = 0; i < 3; i++)
+        __builtin_prefetch(&m->tokens[id[i]], 1);
+    __builtin_prefetch(&m->tokens[m->tokens[near[0]].right]);
+    __builtin_prefetch(&m->tokens[m->tokens[near[1]].left]);
+}
+
+/* Find the splits of all tokens.  The sides of a rule that fires are whole
+ * by its time, so one pass does.  n_rules, or the rank of a rule that comes
+ * before those that make its sides, and is needed. */
+static uint64_t
+merges_split(di_merges_t *m, const int32_t (*ids)[3], uint64_t n_rules)
+{
+    m->ordered = true;
+    for (uint64_t rank = 0; rank < n_rules; rank++) {
+        const int32_t *id = ids[rank];
+        bool           whole = m->tokens[id[0]].order != 0
+                               && m->tokens[id[1]].order != 0;
+
+        if (rank + MERGES_AHEAD < n_rules)
+            merges_prefetch(m, ids[rank + MERGES_AHEAD],
+                            ids[rank + MERGES_AHEAD / 2]);
+        m->ordered &= whole;
+        if (whole && m->tokens[id[2]].order == 0
+            && (!m->twice || di_merges_order(m, id[0], id[1]) == rank + 2)
+            && merges_apart_before(m, id[0], id[1]))
+            merges_join(m, id, rank);
+    }
+
+    for (uint64_t rank = 0; !m->ordered && rank < n_rules; rank++) {
+        const int32_t *id = ids[rank];
+        uint32_t       l = m->tokens[id[0]].order;
+        uint32_t       r = m->tokens[id[1]].order;
+
+        if (l != 0 && r != 0 && (l >= rank + 2 || r >= rank + 2)
+            && m->tokens[id[2]].order == 0
+            && merges_apart_before(m, id[0], id[1]))
+            return rank;
+    }
+    return n_rules;
+}
+
 uint64_t
 di_merges_build(di_merges_t *m, const int32_t (*ids)[3], uint64_t n_rules,
                 const int32_t bytes[256])
 {
+    uint64_t hash;
+
     for (unsigned i = 0; i < 256; i++) {
         if (bytes[i] >= 0)
             m->tokens[bytes[i]] = (di_merges_token_t) {
@@ -160,32 +209,18 @@ di_merges_build(di_merges_t *m, const int32_t (*ids)[3], uint64_t n_rules,
             };
     }
     m->straight = true;
-    for (uint64_t rank = 0; rank < n_rules; rank++)
+    for (uint64_t rank = 0; rank < n_rules; rank++) {
+        if (rank + MERGES_AHEAD < n_rules) {
+            const int32_t *id = ids[rank + MERGES_AHEAD];
+
+            hash = di_merges_hash(id[0], id[1]);
+            __builtin_prefetch(&m->rest.slots[hash >> 32 & m->rest.mask], 1);
+        }
         merges_enter(m, ids[rank], rank);
-
-    /* The sides of a rule that fires are whole by now, so one pass finds
-     * the splits of all. */
-    for (uint64_t rank = 0; rank < n_rules; rank++) {
-        const int32_t *id = ids[rank];
-
-        if (m->tokens[id[2]].order == 0 && m->tokens[id[0]].order != 0
-            && m->tokens[id[1]].order != 0
-            && di_merges_order(m, id[0], id[1]) == rank + 2
-            && merges_apart_before(m, id[0], id[1]))
-            merges_join(m, id, rank);
     }
-
-    m->ordered = true;
-    for (uint64_t rank = 0; rank < n_rules; rank++) {
-        const int32_t *id = ids[rank];
-        uint32_t       l = m->tokens[id[0]].order;
-        uint32_t       r = m->tokens[id[1]].order;
-        bool           early = l >= rank + 2 || r >= rank + 2;
-
-        m->ordered &= l != 0 && r != 0 && !early;
-        if (l != 0 && r != 0 && early && m->tokens[id[2]].order == 0
-            && merges_apart_before(m, id[0], id[1]))
-            return rank;
+    for (unsigned i = 0; i < 256 * 256; i++) {
+        if (bytes[i >> 8] >= 0 && bytes[i & 0xff] >= 0)
+            m->bytes[i] = di_merges_order(m, bytes[i >> 8], bytes[i & 0xff]);
     }
-    return n_rules;
+    return merges_split(m, ids, n_rules);
 }

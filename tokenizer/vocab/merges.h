@@ -75,6 +75,7 @@ typedef struct {
     int32_t   straight_from;    /* this                                      */
     bool      ordered;      /* all rules come behind those that make their
                                sides                                         */
+    bool      twice;        /* there are two rules for one pair              */
     di_merges_token_t *tokens;  /* [number of tokens]                        */
     uint32_t *bytes;        /* [256 * 256] orders of those for two bytes,
                                DI_MERGES_NONE: none                          */

@@ -84,14 +84,17 @@ seams_head(const uint8_t *s, size_t n, seams_part_t *part)
     return true;
 }
 
-/* The characters with such a part. */
+/* The characters with such a part: the last bits of one, or the first. */
 static size_t
 seams_list(seams_part_t part, uint16_t codes[SEAMS_CODES_MAX])
 {
-    size_t n = 0;
+    bool     last = (part.mask & 1) != 0;
+    uint32_t step = last ? (part.mask & 0xffff) + 1 : 1, code = part.bits;
+    uint32_t end = last ? DI_SEAMS_END : (part.bits | (~part.mask & 0xffff)) + 1;
+    size_t   n = 0;
 
-    for (uint32_t code = DI_SEAMS_FIRST; code < DI_SEAMS_END; code++) {
-        if (di_seams_takes(code) && (code & part.mask) == part.bits)
+    for (; code < end && code < DI_SEAMS_END; code += step) {
+        if (code >= DI_SEAMS_FIRST && di_seams_takes(code))
             codes[n++] = (uint16_t) code;
     }
     return n;

@@ -67,14 +67,14 @@ trie_put(di_trie_t *t, uint32_t key, uint32_t node)
     t->slots[i] = (di_trie_slot_t) { key, node };
 }
 
-/* Keep the table at most half full. */
+/* Keep the table at most five eighths full. */
 static bool
 trie_grow(di_trie_t *t)
 {
     di_trie_slot_t *old = t->slots;
     uint32_t        n = t->mask + 1;
 
-    if (t->n_used < n / 2)
+    if (t->n_used < n / 8 * 5)
         return true;
     if (!trie_alloc(t, t->shift - 1))
         return false;
@@ -86,55 +86,85 @@ trie_grow(di_trie_t *t)
     return true;
 }
 
-/* The node of one byte more, new if there is none yet. */
+/* The node of one byte more, `number` if there is none yet. */
 static uint32_t
 trie_grow_node(di_trie_t *t, uint32_t node, uint8_t byte, uint32_t number)
 {
-    uint32_t next = di_trie_step(t, node, byte);
+    uint32_t key = node << 8 | byte, i;
 
-    if (next != DI_TRIE_NONE)
-        return next;
     if (!trie_grow(t))
         return DI_TRIE_NONE;
-    trie_put(t, node << 8 | byte, number);
-    t->n_used++;
-    return number;
+    i = di_trie_home(t, node, byte);
+    while (t->slots[i].key != key && t->slots[i].key != DI_TRIE_NONE)
+        i = (i + 1) & t->mask;
+    if (t->slots[i].key == DI_TRIE_NONE) {
+        t->slots[i] = (di_trie_slot_t) { key, number };
+        t->n_used++;
+    }
+    return t->slots[i].node;
 }
 
-bool
-di_trie_add(di_trie_t *t, int32_t id, const uint8_t *s, size_t len,
-            int32_t start, size_t known, int32_t *shorter)
+/* The node of a token's first bytes, two at least, or of all if it is one.
+ * How many these are goes to `known`. */
+static void
+trie_start(di_trie_t *t, di_trie_word_t *w)
 {
-    uint32_t *two, node;
+    uint32_t *two;
 
-    *shorter = -1;
-    if (len == 1) {
-        t->first[*s] = (uint32_t) id;
-        return true;
-    }
-
-    if (known >= 2) {
-        node = (uint32_t) start;
-    } else {
-        if (t->first[*s] < t->n_tokens)
-            *shorter = (int32_t) t->first[*s];
-        two = &t->pairs[s[0] << 8 | s[1]];
+    *w->shorter = -1;
+    w->node = (uint32_t) w->start;
+    if (w->len == 1) {
+        t->first[*w->s] = (uint32_t) w->id;
+        w->known = 1;
+    } else if (w->known < 2) {
+        if (t->first[*w->s] < t->n_tokens)
+            *w->shorter = (int32_t) t->first[*w->s];
+        two = &t->pairs[w->s[0] << 8 | w->s[1]];
         if (*two == DI_TRIE_NONE)
-            *two = len == 2 ? (uint32_t) id : t->n_nodes++;
-        node = *two;
-        known = 2;
+            *two = w->len == 2 ? (uint32_t) w->id : t->n_nodes++;
+        w->node = *two;
+        w->known = 2;
     }
+}
 
-    for (size_t i = known; i < len; i++) {
-        uint32_t number = i + 1 == len ? (uint32_t) id : t->n_nodes;
+static inline void
+trie_prefetch(const di_trie_t *t, const di_trie_word_t *w, uint32_t at)
+{
+    if (at >= w->known && at < w->len)
+        __builtin_prefetch(&t->slots[di_trie_home(t, w->node, w->s[at])], 1);
+}
 
-        if (node < t->n_tokens)
-            *shorter = (int32_t) node;
-        node = trie_grow_node(t, node, s[i], number);
-        if (node == t->n_nodes)
-            t->n_nodes++;
-        if (node == DI_TRIE_NONE || t->n_nodes > DI_TRIE_NODES_MAX)
-            return false;
+/* Walk on by the byte at `at`. */
+static bool
+trie_walk(di_trie_t *t, di_trie_word_t *w, uint32_t at)
+{
+    uint32_t number = at + 1 == w->len ? (uint32_t) w->id : t->n_nodes;
+
+    if (w->node < t->n_tokens)
+        *w->shorter = (int32_t) w->node;
+    w->node = trie_grow_node(t, w->node, w->s[at], number);
+    if (w->node == t->n_nodes)
+        t->n_nodes++;
+    return w->node != DI_TRIE_NONE && t->n_nodes <= DI_TRIE_NODES_MAX;
+}
+
+/* All walks go on together, as each step waits for memory. */
+bool
+di_trie_add(di_trie_t *t, di_trie_word_t *words, size_t n)
+{
+    uint32_t at = UINT32_MAX;
+
+    for (size_t i = 0; i < n; i++) {
+        trie_start(t, &words[i]);
+        at = words[i].known < at ? words[i].known : at;
+        trie_prefetch(t, &words[i], words[i].known);
+    }
+    for (; n > 0 && at < words[0].len; at++) {
+        for (size_t i = 0; i < n; i++) {
+            if (at >= words[i].known && !trie_walk(t, &words[i], at))
+                return false;
+            trie_prefetch(t, &words[i], at + 1);
+        }
     }
     return true;
 }

@@ -40,13 +40,26 @@ typedef struct {
 bool di_trie_init(di_trie_t *t, uint32_t n_tokens);
 void di_trie_deinit(di_trie_t *t);
 
-/* Add a token of 1 byte or more, of which the first `known` bytes are the
- * token `start` (known = 0: no token of 2 bytes or more is known to start
- * it).  *shorter: the longest token that starts it, -1 for none.  Tokens
- * come in the order of their length, and no two are equal.  false: no
- * memory, or too many nodes. */
-bool di_trie_add(di_trie_t *t, int32_t id, const uint8_t *s, size_t len,
-                 int32_t start, size_t known, int32_t *shorter);
+/* A token to be added, of 1 byte or more, of which the first `known` bytes are
+ * the token `start`; known 0: no token of 2 bytes or more is known to start
+ * it. */
+typedef struct {
+    const uint8_t *s;       /* [len]                                         */
+    uint32_t len;
+    int32_t  id;
+    int32_t  start;
+    uint32_t known;         /* bytes                                         */
+    int32_t *shorter;       /* out: the longest token that starts it, -1 for
+                               none                                          */
+    uint32_t node;          /* where the walk to it has come                 */
+} di_trie_word_t;
+
+/* Add n tokens of one length, at most DI_TRIE_ABREAST.  Tokens come in the
+ * order of their length, and no two are equal.  false: no memory, or too many
+ * nodes. */
+#define DI_TRIE_ABREAST  16
+
+bool di_trie_add(di_trie_t *t, di_trie_word_t *words, size_t n);
 
 /* Where a search starts.  The slots of a node lie within 256 of each other:
  * few cache lines even for a node that is tried with many bytes. */
