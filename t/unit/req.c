@@ -291,9 +291,11 @@ static const struct {
       "to a format" },
     { MESSAGES, CAPS, MSGS ",\"tools\":[" USE "],\"tool_choice\":{\"type\":"
       "\"any\"}", "tool_choice", "can't force a call" },
-    { MESSAGES, CAPS, MSGS ",\"output_config\":{\"format\":{\"type\":\"json_schema\","
-      "\"schema\":{}}}", "output_config.format", "to a format" },
-    { CHAT, CAPS, MSGS ",\"guided_json\":{}", "guided_json", "to a format" },
+    { MESSAGES, CAPS, MSGS ",\"output_config\":{\"format\":{\"type\":"
+      "\"json_schema\",\"schema\":{}}}", "output_config.format",
+      "to a format" },
+    { CHAT, CAPS, MSGS ",\"guided_json\":{}", "guided_json",
+      "to a format" },
 
     /* what the model can't do */
     { CHAT, 0, MSGS ",\"tools\":[" TOOL "]", "tools", "no spelling" },

@@ -61,7 +61,7 @@ extern const di_shape_t di_shape_text, di_shape_bool, di_shape_u8,
                         di_shape_map, di_shape_texts,
                         di_shape_effort;
 
-/* Chat's response_format; the list of an allowed_tools choice, with its mode. */
+/* Chat's response_format; the list of an allowed_tools choice and its mode. */
 extern const di_shape_t di_shape_response_format, di_shape_allowed;
 
 /* thinking{type,budget_tokens} */
