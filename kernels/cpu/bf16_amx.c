@@ -45,6 +45,7 @@ const di_cpu_kern_t di_cpu_bf16_amx = {
     .ops = "amx",
     .arith = DI_ARITH_BF16,
     .kv_value_bytes = 2,
+    .vec = &di_cpu_vec_avx512,
     .usable = usable,
     .act_bytes = act_bytes,
     .panel_bytes = di_amx_panel_bytes,

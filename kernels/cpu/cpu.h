@@ -216,6 +216,7 @@ struct di_cpu_kern_s {
     const char *ops;             /* "amx": what conf.ops says to pick it    */
     di_arith_t  arith;
     size_t      kv_value_bytes;  /* 4 or 2                                  */
+    const di_cpu_vec_t *vec;     /* loops, which have the bits of all others */
 
     /* Does this CPU (and its kernel) run it?  May ask for permission. */
     bool (*usable)(void);

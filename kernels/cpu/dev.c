@@ -115,9 +115,7 @@ dev_open(const di_dev_conf_t *conf, di_dev_t **out, di_err_t *err)
         return DI_EUNSUPPORTED;
     }
 
-    di_cpu_vec = strcmp(dev->kern->ops, "ref") != 0
-                 && __builtin_cpu_supports("avx2")
-                 ? &di_cpu_vec_avx2 : &di_cpu_vec_ref;
+    di_cpu_vec = dev->kern->vec;
     snprintf(dev->info.arith_name, sizeof(dev->info.arith_name), "%s",
              dev->kern->name);
     cpu_name(dev->info.cpu, sizeof(dev->info.cpu));

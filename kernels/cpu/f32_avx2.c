@@ -71,6 +71,7 @@ usable(void)
 #define KERN        di_cpu_f32_avx2
 #define KERN_NAME   "f32-avx2"
 #define KERN_OPS    "avx2"
+#define KERN_VEC    di_cpu_vec_avx2
 #define KERN_USABLE usable
 
 #include "f32_kern.h"

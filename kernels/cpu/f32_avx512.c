@@ -40,6 +40,7 @@ usable(void)
 #define KERN        di_cpu_f32_avx512
 #define KERN_NAME   "f32-avx512"
 #define KERN_OPS    "avx512"
+#define KERN_VEC    di_cpu_vec_avx512
 #define KERN_USABLE usable
 
 #include "f32_kern.h"

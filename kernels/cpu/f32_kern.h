@@ -459,6 +459,7 @@ const di_cpu_kern_t KERN = {
     .ops = KERN_OPS,
     .arith = DI_ARITH_F32,
     .kv_value_bytes = 4,
+    .vec = &KERN_VEC,
     .usable = KERN_USABLE,
     .act_bytes = act_bytes,
     .panel_bytes = panel_bytes,

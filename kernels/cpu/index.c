@@ -17,18 +17,19 @@
 #define QUERY_MAX (64u << 10)    /* values of a row's queries               */
 #define HEADS_MAX 1024           /* heads of these                          */
 #define KEY_MAX   1024           /* values of a key                         */
-#define KEYS      8              /* scored at a time                        */
+#define KEYS      16             /* scored at a time, as many as gate() has */
 
 /* Scratch of a part. */
 typedef struct {
     float q[QUERY_MAX];
     float keys[KEYS * KEY_MAX];
     float dots[HEADS_MAX * KEYS];        /* of head, of key                 */
-    float score[];                       /* entries', then blocks'          */
+    float score[];                       /* entries', to KEYS more than there
+                                          * are, then blocks'               */
 } scratch_t;
 
 #define SCORES_MAX \
-    ((DI_CPU_SCRATCH - sizeof(scratch_t)) / sizeof(float) / 9 * 8)
+    ((DI_CPU_SCRATCH - sizeof(scratch_t)) / sizeof(float) / 9 * 8 - KEYS)
 
 /* ------------------------------------------------------------- selection -- */
 
@@ -148,7 +149,6 @@ score_some(const di_cpu_index_t *a, const scope_t *s, const float *w,
            size_t i, size_t n, scratch_t *x)
 {
     const size_t dim = a->keys.dim;
-    float        dot;
 
     assert(n >= 1 && n <= KEYS);
     for (size_t e = 0; e < n; e++) {
@@ -158,14 +158,7 @@ score_some(const di_cpu_index_t *a, const scope_t *s, const float *w,
                          x->keys + e * dim);
     }
     di_cpu_vec->dots(x->q, a->n_heads, x->keys, n, dim, x->dots, KEYS);
-    for (size_t e = 0; e < n; e++) {
-        x->score[i + e] = 0;
-        for (size_t h = 0; h < a->n_heads; h++) {
-            dot = x->dots[h * KEYS + e];
-            if (dot > 0)
-                x->score[i + e] += w[h] * dot;
-        }
-    }
+    di_cpu_vec->gate(x->score + i, w, x->dots, a->n_heads, KEYS);
 }
 
 static void

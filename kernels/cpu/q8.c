@@ -61,6 +61,7 @@ const di_cpu_kern_t di_cpu_q8_##isa = {                                     \
     .ops = #isa,                                                            \
     .arith = DI_ARITH_Q8,                                                   \
     .kv_value_bytes = 2,                                                    \
+    .vec = &di_cpu_vec_##rows,                                              \
     .usable = usable_##isa,                                                 \
     .act_bytes = act_bytes,                                                 \
     .panel_bytes = di_q8_panel_bytes,                                       \

@@ -74,6 +74,7 @@ const di_cpu_kern_t di_cpu_##lower##_ref = {                                \
     .ops = "ref",                                                           \
     .arith = arith_,                                                        \
     .kv_value_bytes = value_bytes,                                          \
+    .vec = &di_cpu_vec_ref,                                                 \
     .usable = usable,                                                       \
     .act_bytes = act_bytes_##lower,                                         \
     .panel_bytes = panel_bytes,                                             \

@@ -1,10 +1,10 @@
 /*
  * sparse.c - latent attention over a window and selected entries.
  *
- * An item is one row and one group of heads: it reads the row's keys once
- * into scratch, as float32, and all heads of the group go over them.  The
- * order of keys is fixed (window by position, then entries ascending), and a
- * head's sums take no others' part, so bits depend on the row alone.  The
+ * An item is one row and, where rows are few, one group of heads: it reads the
+ * row's keys once into scratch, as float32, and all its heads go over them.
+ * The order of keys is fixed (window by position, then entries ascending), and
+ * a head's sums take no others' part, so bits depend on the row alone.  A
  * group is also a row of the product that follows, so its activations are
  * converted here.
  */
@@ -12,8 +12,7 @@
 #include "cpu.h"
 
 #include <assert.h>
-#include <math.h>
-#include <string.h>
+#define ROWS_WHOLE 16            /* from here on all heads are one item     */
 
 /* The window of a row: ring positions [first, own), then fresh rows. */
 typedef struct {
@@ -72,24 +71,6 @@ gather_keys(const di_cpu_sparse_t *a, size_t row, float *keys)
     return n;
 }
 
-/* Products to weights: e^(w_i) / (sum_i e^(w_i) + e^sink). */
-static void
-softmax(float *weight, size_t n, float scale, float sink)
-{
-    float top = sink, sum;
-
-    for (size_t i = 0; i < n; i++) {
-        weight[i] *= scale;
-        top = weight[i] > top ? weight[i] : top;
-    }
-    di_cpu_vec->exps(weight, n, top);
-    sum = expf(sink - top);
-    for (size_t i = 0; i < n; i++)
-        sum += weight[i];
-    for (size_t i = 0; i < n; i++)
-        weight[i] /= sum;
-}
-
 /* Keys of a row at most. */
 static size_t
 keys_max(const di_cpu_sparse_t *a)
@@ -97,30 +78,38 @@ keys_max(const di_cpu_sparse_t *a)
     return a->window + a->ring.n + a->top_k;
 }
 
+/* Item i of a->items of each row: its groups' heads, one after another. */
+static void
+sparse_item(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
+{
+    const di_cpu_sparse_t *a = &op->u.sparse;
+    const size_t row = i / a->items, groups = a->n_groups / a->items;
+    const size_t dim = a->ring.dim, wide = a->n_heads / a->n_groups * dim;
+    const size_t heads = a->n_heads / a->items, h0 = i % a->items * heads;
+    const size_t n_max = keys_max(a);
+    float *keys = worker->scratch, *weight = keys + n_max * dim;
+    float *out = weight + heads * n_max;
+    size_t n = gather_keys(a, row, keys);
+    di_cpu_convert_t y = { .y = a->y + i * groups * a->y_stride,
+                           .y_stride = a->y_stride, .x = out, .k = wide };
+
+    di_cpu_vec->dots(a->q + (row * a->n_heads + h0) * dim, heads, keys, n,
+                     dim, weight, n_max);
+    for (size_t h = 0; h < heads; h++)
+        di_cpu_vec->softmax(weight + h * n_max, n, a->scale,
+                            a->sinks[h0 + h]);
+    di_cpu_vec->weigh(out, heads, weight, n_max, keys, n, dim);
+    di_cpu_turn(&a->rotation, out, heads, dim, a->rows.positions[row], true);
+    op->dev->kern->convert(&y, 0, groups);
+}
+
 static void
 sparse_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
 {
     const di_cpu_sparse_t *a = &op->u.sparse;
-    const size_t dim = a->ring.dim, heads = a->n_heads / a->n_groups;
-    const size_t n_max = keys_max(a);
 
-    for (; i < a->rows.n_rows * a->n_groups; i += op->n_parts) {
-        size_t row = i / a->n_groups, h0 = i % a->n_groups * heads, n;
-        float *keys = worker->scratch, *weight = keys + n_max * dim;
-        float *out = weight + heads * n_max;
-        di_cpu_convert_t y = { .y = a->y + i * a->y_stride, .x = out,
-                               .k = heads * dim };
-
-        n = gather_keys(a, row, keys);
-        di_cpu_vec->dots(a->q + (row * a->n_heads + h0) * dim, heads, keys, n,
-                         dim, weight, n_max);
-        for (size_t h = 0; h < heads; h++)
-            softmax(weight + h * n_max, n, a->scale, a->sinks[h0 + h]);
-        di_cpu_vec->weigh(out, heads, weight, n_max, keys, n, dim);
-        di_cpu_turn(&a->rotation, out, heads, dim, a->rows.positions[row],
-                    true);
-        op->dev->kern->convert(&y, 0, 1);
-    }
+    for (; i < a->rows.n_rows * a->items; i += op->n_parts)
+        sparse_item(op, i, worker);
 }
 
 void
@@ -128,7 +117,8 @@ di_cpu_sparse_attention(di_stream_t *s, di_view_t y, const di_sparse_t *x,
                         const di_rows_t *rows)
 {
     size_t      wide = (size_t) x->n_heads / x->n_groups * x->ring.dim;
-    size_t      n = (size_t) rows->n_rows * x->n_groups;
+    size_t      items = rows->n_rows < ROWS_WHOLE ? x->n_groups : 1;
+    size_t      n = rows->n_rows * items;
     di_cpu_op_t op = { .run = sparse_run };
 
     op.n_parts = n < DI_CPU_PARTS_MAX ? n : DI_CPU_PARTS_MAX;
@@ -139,10 +129,10 @@ di_cpu_sparse_attention(di_stream_t *s, di_view_t y, const di_sparse_t *x,
         .y_stride = di_cpu_stream_dev(s)->kern->act_bytes(wide),
         .sinks = di_cpu_at(x->sinks), .fresh = di_cpu_at(x->fresh),
         .selected = di_cpu_at(x->selected), .top_k = x->top_k,
-        .n_heads = x->n_heads, .n_groups = x->n_groups,
+        .n_heads = x->n_heads, .n_groups = x->n_groups, .items = items,
         .window = x->window, .scale = x->scale, .drafts = x->drafts };
-    assert((keys_max(&op.u.sparse)
-            * (x->ring.dim + x->n_heads / x->n_groups) + wide)
+    assert((keys_max(&op.u.sparse) * (x->ring.dim + x->n_heads)
+            + (size_t) x->n_heads * x->ring.dim)
            * sizeof(float) <= DI_CPU_SCRATCH);
     di_cpu_launch(s, &op);
 }

@@ -110,6 +110,7 @@ typedef struct {
     const uint8_t    *fresh;
     const int32_t    *selected;
     size_t            top_k, n_heads, n_groups, window;
+    size_t            items;     /* of a row: groups, or 1 for all of them  */
     float             scale;
     bool              drafts;
 } di_cpu_sparse_t;

@@ -3,7 +3,7 @@
  * hyper-connections spend their time in.
  *
  * They are the same for all arithmetics, and all variants have the same bits:
- * products are rounded, then added, in the chains that a loop's comment names.
+ * sums are FMAs, in the chains that a loop's comment names.
  * So di_cpu_vec, which dev.c sets when a device is opened, may be any of them.
  */
 
@@ -16,23 +16,30 @@
 #include "../cast.h"
 
 typedef struct {
-    /* out[i * stride + j] = a[i] . b[j], rows of k values, a multiple of 8:
-     * eight chains, over every eighth value each. */
+    /* out[i * stride + j] = a[i] . b[j], rows of k values, a multiple of 16:
+     * sixteen chains, over every sixteenth value each, added as a tree:
+     * halves, quarters, ... */
     void (*dots)(const float *a, size_t n_a, const float *b, size_t n_b,
                  size_t k, float *out, size_t stride);
 
-    /* y[i] = sum_j w[i * stride + j] b[j], rows of k values, a multiple of 8:
+    /* y[i] = sum_j w[i * stride + j] b[j], rows of k values, a multiple of 16:
      * a chain over j for each value. */
     void (*weigh)(float *y, size_t n_y, const float *w, size_t stride,
                   const float *b, size_t n_b, size_t k);
 
     /* t[j] = post[j] o + sum_i comb[i * m + j] t[i], at most 8 vectors of k
-     * values, a multiple of 8: a chain over i. */
+     * values, a multiple of 16: a chain over i. */
     void (*remix)(float *t, const float *post, const float *comb,
                   const float *o, size_t m, size_t k);
 
-    /* x[i] = e^(x[i] - top) for x[i] <= top, 2 ulp; below 2^-125: 0. */
-    void (*exps)(float *x, size_t n, float top);
+    /* x[i] = e^(s x[i]) / (sum_j e^(s x[j]) + e^sink), where s scales: 2 ulp
+     * of the largest; its powers below 2^-125 are 0.  The sum as in dots(). */
+    void (*softmax)(float *x, size_t n, float s, float sink);
+
+    /* y[j] = sum_i w[i] max(0, x[i * stride + j]) for j < 16: a chain over i
+     * for each. */
+    void (*gate)(float *y, const float *w, const float *x, size_t n,
+                 size_t stride);
 
     /* di_cast_get() of n values, a multiple of 32. */
     void (*cast_get)(di_cast_t cast, const uint8_t *data,
@@ -41,10 +48,11 @@ typedef struct {
 
 extern const di_cpu_vec_t di_cpu_vec_ref;
 extern const di_cpu_vec_t di_cpu_vec_avx2;
+extern const di_cpu_vec_t di_cpu_vec_avx512;
 
 extern const di_cpu_vec_t *di_cpu_vec;   /* the one in use                  */
 
-/* Of exps(): e^x = 2^n e^r, n the integer nearest to x / ln 2, ln 2 in two
+/* Of softmax(): e^x = 2^n e^r, n the integer nearest to x / ln 2, ln 2 in two
  * parts, e^r by a polynomial. */
 #define DI_EXP_LOG2E   0x1.715476p+0f
 #define DI_EXP_HIGH    0x1.62ep-1f       /* few bits: its product is exact  */

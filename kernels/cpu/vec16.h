@@ -13,6 +13,7 @@
 #define DI_CPU_VEC16_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -226,6 +227,13 @@ di_bytes16(di_i16_t x)
     return _mm512_cvtepi32_epi8(x);
 }
 
+/* 16 unsigned bytes. */
+DI_INLINE16 di_i16_t
+di_load_bytes16(const uint8_t *p)
+{
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *) p));
+}
+
 #else
 
 DI_INLINE16 di_v16_t
@@ -376,6 +384,15 @@ di_bytes16(di_i16_t x)
     /* a's lanes 0 to 3, b's, ...; then a's lanes 4 to 7, b's, ... */
     return _mm_unpacklo_epi32(_mm256_castsi256_si128(v),
                               _mm256_extracti128_si256(v, 1));
+}
+
+DI_INLINE16 di_i16_t
+di_load_bytes16(const uint8_t *p)
+{
+    return (di_i16_t) {
+        _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *) p)),
+        _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *) (p + 8))),
+    };
 }
 
 #endif

@@ -9,15 +9,23 @@
 const di_cpu_vec_t *di_cpu_vec = &di_cpu_vec_ref;
 
 static float
+tree(float *sum)
+{
+    for (size_t m = 8; m > 0; m /= 2)
+        for (size_t j = 0; j < m; j++)
+            sum[j] += sum[j + m];
+    return sum[0];
+}
+
+static float
 dot(const float *a, const float *b, size_t n)
 {
-    float sum[8] = { 0 };
+    float sum[16] = { 0 };
 
-    for (size_t i = 0; i < n; i += 8)
-        for (size_t j = 0; j < 8; j++)
-            sum[j] += a[i + j] * b[i + j];
-    return ((sum[0] + sum[4]) + (sum[2] + sum[6]))
-           + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
+    for (size_t i = 0; i < n; i += 16)
+        for (size_t j = 0; j < 16; j++)
+            sum[j] = fmaf(a[i + j], b[i + j], sum[j]);
+    return tree(sum);
 }
 
 static void
@@ -38,7 +46,7 @@ weigh(float *y, size_t n_y, const float *w, size_t stride, const float *b,
             y[d] = 0;
         for (size_t j = 0; j < n_b; j++)
             for (size_t d = 0; d < k; d++)
-                y[d] += w[j] * b[j * k + d];
+                y[d] = fmaf(w[j], b[j * k + d], y[d]);
     }
 }
 
@@ -54,29 +62,55 @@ remix(float *t, const float *post, const float *comb, const float *o,
         for (size_t j = 0; j < m; j++) {
             sum = post[j] * o[d];
             for (size_t i = 0; i < m; i++)
-                sum += comb[i * m + j] * in[i];
+                sum = fmaf(comb[i * m + j], in[i], sum);
             t[j * k + d] = sum;
         }
     }
 }
 
-static void
-exps(float *x, size_t n, float top)
+/* e^v for v <= 0. */
+static float
+power_of(float v)
 {
-    float v, r, p, power;
+    float power = rintf(v * DI_EXP_LOG2E), r, p;
 
-    for (size_t i = 0; i < n; i++) {
-        v = x[i] - top;
-        power = rintf(v * DI_EXP_LOG2E);
-        r = v - power * DI_EXP_HIGH;
-        r -= power * DI_EXP_LOW;
-        p = DI_EXP_C6 * r + DI_EXP_C5;
-        p = p * r + DI_EXP_C4;
-        p = p * r + DI_EXP_C3;
-        p = p * r + DI_EXP_C2;
-        p = p * (r * r) + (r + 1.0f);
-        x[i] = v < DI_EXP_LEAST ? 0.0f : ldexpf(p, (int) power);
-    }
+    r = fmaf(-power, DI_EXP_HIGH, v);
+    r = fmaf(-power, DI_EXP_LOW, r);
+    p = fmaf(DI_EXP_C6, r, DI_EXP_C5);
+    p = fmaf(p, r, DI_EXP_C4);
+    p = fmaf(p, r, DI_EXP_C3);
+    p = fmaf(p, r, DI_EXP_C2);
+    p = fmaf(p, r * r, r + 1.0f);
+    return v < DI_EXP_LEAST ? 0.0f : ldexpf(p, (int) power);
 }
 
-const di_cpu_vec_t di_cpu_vec_ref = { dots, weigh, remix, exps, di_cast_get };
+static void
+softmax(float *x, size_t n, float s, float sink)
+{
+    float top = sink, sum[16] = { 0 }, factor;
+
+    for (size_t i = 0; i < n; i++) {
+        x[i] *= s;
+        top = x[i] > top ? x[i] : top;
+    }
+    for (size_t i = 0; i < n; i++) {
+        x[i] = power_of(x[i] - top);
+        sum[i % 16] += x[i];
+    }
+    factor = 1 / (tree(sum) + expf(sink - top));
+    for (size_t i = 0; i < n; i++)
+        x[i] *= factor;
+}
+
+static void
+gate(float *y, const float *w, const float *x, size_t n, size_t stride)
+{
+    for (size_t j = 0; j < 16; j++)
+        y[j] = 0;
+    for (size_t i = 0; i < n; i++, x += stride)
+        for (size_t j = 0; j < 16; j++)
+            y[j] = fmaf(w[i], x[j] > 0 ? x[j] : 0, y[j]);
+}
+
+const di_cpu_vec_t di_cpu_vec_ref = { dots, weigh, remix, softmax, gate,
+                                      di_cast_get };

@@ -261,11 +261,14 @@ test_vec_size(const di_cpu_vec_t *vec, size_t n_a, size_t n_b, size_t k)
     same_floats("remix", out[0], out[1], n_a * k);
     for (size_t v = 0; v < 2; v++) {
         for (size_t i = 0; i < k + n_a; i++)
-            out[v][i] = -fabsf(b[i % 40]) - (float) i / 4;
+            out[v][i] = b[i % 40] * 9;
         out[v][0] = -INFINITY;
-        both[v]->exps(out[v], k + n_a, 0.0f);
+        both[v]->softmax(out[v], k + n_a, 0.7f, w[1]);
     }
-    same_floats("exps", out[0], out[1], k + n_a + 8);
+    same_floats("softmax", out[0], out[1], k + n_a + 8);
+    for (size_t v = 0; v < 2; v++)
+        both[v]->gate(out[v], w, b, n_b, k);
+    same_floats("gate", out[0], out[1], 16);
 }
 
 static void
@@ -287,29 +290,40 @@ test_vec_casts(const di_cpu_vec_t *vec)
     }
 }
 
+static void
+test_vec_variant(const di_cpu_vec_t *vec)
+{
+    test_vec_size(vec, 1, 1, 16);
+    test_vec_size(vec, 3, 7, 48);
+    test_vec_size(vec, 8, 40, 512);
+    test_vec_size(vec, 4, 5, 96);
+    test_vec_size(vec, 5, 39, 80);
+    test_vec_casts(vec);
+}
+
 /* The vector loops have the bits of the plain ones, and these are right. */
 static void
 test_vec(void)
 {
     double worst = 0, want;
-    float x[1];
+    float x[2];
 
     for (float v = 0; v > -86; v -= 0.011f) {
-        x[0] = v + 3;
-        di_cpu_vec_ref.exps(x, 1, 3);
-        want = exp((double) (v + 3) - 3);
+        x[0] = v * 2;
+        x[1] = 0;
+        di_cpu_vec_ref.softmax(x, 2, 0.5f, -3);
+        want = exp((double) v) / (exp((double) v) + exp(-3) + 1);
         worst = fmax(worst, fabs(x[0] - want) / want);
     }
-    CHECK(worst < 4e-7);         /* v + 3 - 3 rounds, too                   */
-    if (!__builtin_cpu_supports("avx2")) {
+    CHECK(worst < 4e-7);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        test_vec_variant(&di_cpu_vec_avx2);
+    else
         printf("SKIP vec-avx2: this CPU has no AVX2\n");
-        return;
-    }
-    test_vec_size(&di_cpu_vec_avx2, 1, 1, 8);
-    test_vec_size(&di_cpu_vec_avx2, 3, 7, 40);
-    test_vec_size(&di_cpu_vec_avx2, 8, 40, 512);
-    test_vec_size(&di_cpu_vec_avx2, 4, 5, 96);
-    test_vec_casts(&di_cpu_vec_avx2);
+    if (__builtin_cpu_supports("avx512dq"))
+        test_vec_variant(&di_cpu_vec_avx512);
+    else
+        printf("SKIP vec-avx512: this CPU has no AVX-512\n");
 }
 
 int
