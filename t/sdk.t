@@ -1,5 +1,6 @@
 # The official openai and anthropic SDKs against a real model (t/sdk.py,
-# t/sdk_apis.py) and against scripted output of DeepSeek-V4.1 (t/sdk_v41.py).
+# t/sdk_apis.py, t/sdk_structured.py) and against scripted output of
+# DeepSeek-V4.1 (t/sdk_v41.py).
 #
 # `make test` installs the SDKs into the cache folder (t/sdk-venv.sh);
 # $TEST_DEEPINFER_SDK_PYTHON names another interpreter that has them.
@@ -85,6 +86,24 @@ END
     }
     location = /tokenize { deepinfer_pass m; deepinfer_api tokenize; }
 
+    location /tools/ {
+        location = /tools/v1/chat/completions {
+            deepinfer_pass m;
+            deepinfer_api chat;
+            deepinfer_dialect qwen;
+        }
+        location /tools/v1/responses {
+            deepinfer_pass m;
+            deepinfer_api responses;
+            deepinfer_dialect qwen;
+        }
+        location = /tools/v1/messages {
+            deepinfer_pass m;
+            deepinfer_api messages;
+            deepinfer_dialect qwen;
+        }
+    }
+
     location = /v41/v1/chat/completions { deepinfer_pass v41; }
     location /v41/v1/responses {
         deepinfer_pass v41;
@@ -139,6 +158,7 @@ sub run_script {
 my $url = 'http://127.0.0.1:' . $nginx->port;
 run_script('sdk.py', "$url/v1");
 run_script('sdk_apis.py', $url, 'm');
+run_script('sdk_structured.py', $url, "$url/tools", 'm');
 run_script('sdk_v41.py', "$url/v41");
 
 is(join("\n", $nginx->complaints), '', 'nothing wrong in the error log');
