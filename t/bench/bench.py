@@ -636,16 +636,25 @@ http {{
                "messages": [{"role": "user", "content": "hello"}]}
         many = {"model": "default", "stream": True, "messages": [
             {"role": "user", "content": '@@repeat 1000 hello'}]}
+        paced = {"model": "default", "stream": True, "messages": [
+            {"role": "user", "content": '@@every 5\n@@repeat 1000 hello'}]}
         try:
             base, base_cpu = measure("/ret", one, 1, 40000)
             r, r_cpu = measure(chat, one, 1, 40000)
             s, s_cpu = measure(chat, many, 32, 640)
+            p, p_cpu = measure(chat, paced, 32, 96)
         finally:
             self.stop_nginx(master)
             self.stop(e)
-        bare = statistics.median(
-            float(run([os.path.join(self.a.build, "bench", "write_cost"),
-                       "250"], "1")) for _ in range(3))
+
+        def write_cost(*args):
+            return statistics.median(
+                float(run([os.path.join(self.a.build, "bench",
+                                        "write_cost"), "250", *args], "1"))
+                for _ in range(3))
+
+        bare = write_cost()
+        bare_paced = write_cost("32000", "32", "5000")
         self.t.add("return 200, p50", "us", base["latency_p50_ms"] * 1e3)
         self.t.add("module over it, p50", "us",
                    (r["latency_p50_ms"] - base["latency_p50_ms"]) * 1e3)
@@ -654,6 +663,9 @@ http {{
         self.t.add("worker CPU a streamed event, 32 clients", "us",
                    s_cpu / max(1, s["events"]))
         self.t.add("  a bare write of the same bytes", "us", bare)
+        self.t.add("  an event every 5 ms, a write for each", "us",
+                   p_cpu / max(1, p["events"]))
+        self.t.add("  bare writes of them", "us", bare_paced)
 
     SECTIONS = {"roofline": roofline, "engine": engine, "v41": v41,
                 "v41-cost": v41_cost, "v41-flash": v41_flash, "depth": depth,

@@ -3,7 +3,11 @@
  * loopback TCP socket whose reader drains it: what a streamed event costs at
  * the very least, to subtract from a server's cost per event.
  *
- * usage: write_cost [BYTES [WRITES]]   prints microseconds of CPU per write
+ * usage: write_cost [BYTES [WRITES [SOCKETS [PAUSE_US]]]]
+ *
+ * Writes to each of the sockets (1) in turn, then sleeps for PAUSE_US (0), as
+ * a server does between two tokens; WRITES (200000) in all.  Prints
+ * microseconds of CPU per write.
  */
 
 #include <arpa/inet.h>
@@ -11,10 +15,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+
+#define SOCKETS_MAX 1000
 
 static void
 die(const char *what)
@@ -57,35 +65,74 @@ cpu_us(void)
            + (double) (u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
+/* Read from all until they are closed. */
+static void
+drain(const int *fds, long n)
+{
+    struct epoll_event e = { .events = EPOLLIN }, got[64];
+    int  ep = epoll_create1(EPOLL_CLOEXEC);
+    char sink[65536];
+
+    for (long i = 0; i < n; i++) {
+        e.data.fd = fds[i];
+        if (ep < 0 || epoll_ctl(ep, EPOLL_CTL_ADD, fds[i], &e) < 0)
+            die("epoll");
+    }
+    while (n > 0) {
+        int m = epoll_wait(ep, got, 64, -1);
+
+        for (int i = 0; i < m; i++) {
+            if (read(got[i].data.fd, sink, sizeof(sink)) > 0)
+                continue;
+            close(got[i].data.fd);
+            n--;
+        }
+    }
+    _exit(0);
+}
+
 int
 main(int argc, char **argv)
 {
     size_t bytes = argc > 1 ? strtoul(argv[1], NULL, 10) : 250;
     long writes = argc > 2 ? strtol(argv[2], NULL, 10) : 200000;
-    char *buf = calloc(1, bytes + 1), sink[65536];
+    long n = argc > 3 ? strtol(argv[3], NULL, 10) : 1, i, k;
+    long pause_us = argc > 4 ? strtol(argv[4], NULL, 10) : 0;
+    struct timespec pause = { .tv_sec = pause_us / 1000000,
+                              .tv_nsec = pause_us % 1000000 * 1000 };
+    char *buf = calloc(1, bytes + 1);
+    int a[SOCKETS_MAX], b[SOCKETS_MAX];
     double start;
-    int a, b;
     pid_t reader;
 
-    if (buf == NULL || bytes == 0 || writes < 1)
+    if (buf == NULL || bytes == 0 || n < 1 || n > SOCKETS_MAX || writes < n
+        || pause_us < 0)
         return 2;
-    tcp_pair(&a, &b);
+    for (i = 0; i < n; i++)
+        tcp_pair(&a[i], &b[i]);
     reader = fork();
     if (reader < 0)
         die("fork");
     if (reader == 0) {
-        close(a);
-        while (read(b, sink, sizeof(sink)) > 0)
-            ;
-        _exit(0);
+        for (i = 0; i < n; i++)
+            close(a[i]);
+        drain(b, n);
     }
-    close(b);
+    for (i = 0; i < n; i++)
+        close(b[i]);
+
     start = cpu_us();
-    for (long i = 0; i < writes; i++)
-        if (write(a, buf, bytes) != (ssize_t) bytes)
-            die("write");
-    printf("%.3f\n", (cpu_us() - start) / (double) writes);
-    close(a);
+    for (i = 0; i < writes / n; i++) {
+        for (k = 0; k < n; k++)
+            if (write(a[k], buf, bytes) != (ssize_t) bytes)
+                die("write");
+        if (pause_us > 0)
+            nanosleep(&pause, NULL);
+    }
+    printf("%.3f\n", (cpu_us() - start) / (double) (writes / n * n));
+
+    for (i = 0; i < n; i++)
+        close(a[i]);
     waitpid(reader, NULL, 0);
     free(buf);
     return 0;
