@@ -93,6 +93,8 @@ typedef struct {
                                       * grammar are refused                 */
     size_t          grammar_bytes;   /* half of it for opened grammars, half
                                       * for masks computed before           */
+    bool            jumps;           /* take tokens that a grammar forces
+                                      * without drawing them                */
     const int32_t  *end_ids;         /* end-of-generation ids; kept         */
     size_t          n_end_ids;
     di_sched_sink_t sink;

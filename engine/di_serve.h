@@ -43,6 +43,7 @@ typedef struct {
     bool             prefix_cache;
     bool             drafts;     /* let the model's draft module offer some */
     uint64_t         grammar_bytes;  /* see di_sched_conf_t                 */
+    bool             jumps;          /* see there                           */
     di_replay_t      replay;     /* see di_sched_conf_t, and                */
     uint32_t         replay_keep;    /* this                                */
     di_log_level_t   log_level;  /* lines go to stderr                      */

@@ -184,6 +184,8 @@ di_sched_open_on(const di_sched_model_t *model, const di_sched_conf_t *conf,
         rc = di_draft_open(s);
     if (rc == DI_OK)
         rc = di_grammar_open(s, err);
+    if (rc == DI_OK)
+        rc = di_forced_open(s);
     for (i = 0; i < DI_SCHED_PARTS && rc == DI_OK; i++)
         rc = di_sampler_open(model->vocab, &s->samplers[i], err);
     if (rc != DI_OK) {
@@ -216,6 +218,7 @@ di_sched_close(di_sched_t *s)
     di_state_close(s);
     di_draft_close(s);
     di_grammar_close(s);
+    di_forced_close(s);
     free(s->end_ids);
     free(s->jobs);
     free(s->parts);
@@ -552,7 +555,8 @@ di_seq_finish(di_sched_t *s, seq_t *seq, di_finish_t reason, int32_t stop_id)
 
     e.u.finish.reason = reason;
     e.u.finish.completion_tokens = seq->n_tokens > req->n_prompt
-                                   ? seq->n_tokens - req->n_prompt : 0;
+                                   ? seq->n_tokens - seq->n_untold
+                                     - req->n_prompt : 0;
     e.u.finish.stop_id = stop_id;
 
     di_seq_release(s, seq);
@@ -676,6 +680,8 @@ di_sched_status(const di_sched_t *s, di_ipc_status_t *st)
     st->cached_tokens = s->cached_tokens;
     st->requests = s->requests;
     st->preemptions = s->preemptions;
+    st->jumped_tokens = s->jumped_tokens;
+    st->grammar_bytes = di_grammar_bytes(s);
     st->draining = s->draining;
     st->running = s->running.n;
     st->waiting = s->n_queued + s->resume.n;

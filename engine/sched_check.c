@@ -58,6 +58,7 @@ check_seq(const di_sched_t *s, const req_t *req, const seq_t *seq,
     must(seq->list == &s->running);
     must(seq->n_tokens >= req->n_prompt && seq->n_tokens < req->total_max);
     must(seq->n_computed < seq->n_tokens);
+    must(seq->n_untold < seq->n_tokens - req->n_prompt + (seq->n_untold == 0));
     must(seq->n_blocks * bt >= seq->n_computed);
     must(seq->n_published == (!req->caches ? 0 : seq->floor != 0
                               ? seq->floor / bt : seq->n_computed / bt));

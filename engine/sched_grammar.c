@@ -173,7 +173,8 @@ open_gram(di_grammars_t *g, const di_gen_request_t *r, gram_t **out)
 static uint32_t
 undo_max(const di_sched_t *s)
 {
-    return s->model.n_drafts > 0 ? s->model.n_drafts : 1;
+    return s->model.n_drafts > DI_SCHED_JUMP_MAX ? s->model.n_drafts
+                                                 : DI_SCHED_JUMP_MAX;
 }
 
 
@@ -181,6 +182,7 @@ int
 di_grammar_attach(di_sched_t *s, req_t *req, const di_gen_request_t *r)
 {
     uint32_t i;
+    bool     steers = false;
     int      rc;
 
     if (r->n_grammar == 0)
@@ -192,9 +194,15 @@ di_grammar_attach(di_sched_t *s, req_t *req, const di_gen_request_t *r)
         return rc;
     req->grammar->n_reqs++;
     req->grammar->used = ++s->grammars.n_uses;
-    for (i = 0; i < req->params.n && rc == DI_OK; i++)
+    for (i = 0; i < req->params.n && rc == DI_OK; i++) {
         rc = di_gram_match_open(req->grammar->gram, undo_max(s),
                                 &req->seqs[i].match);
+        if (i == 0 && rc == DI_OK)
+            steers = (req->params.flags & DI_GEN_GRAMMAR_FINISH) != 0
+                     && s->conf.n_end_ids > 0
+                     && di_forced_fits(s, &req->seqs[0], req->n_prompt);
+        req->seqs[i].steers = steers;
+    }
     if (rc != DI_OK)
         di_grammar_detach(req);
     return rc;
@@ -211,6 +219,7 @@ di_grammar_detach(req_t *req)
     for (i = 0; i < req->params.n; i++) {
         di_gram_match_close(req->seqs[i].match);
         req->seqs[i].match = NULL;
+        free(req->seqs[i].close);
     }
     req->grammar->n_reqs--;
     req->grammar = NULL;
@@ -265,16 +274,37 @@ hold_ends(di_sched_t *s, const job_t *job, uint64_t *mask)
 }
 
 
-/* The mask of one row; the matcher stands where the row does. */
-static int
-fill(di_sched_t *s, job_t *job, uint64_t *mask)
+/* A text that is being completed goes one way. */
+static void
+allow_close(const di_sched_t *s, const seq_t *seq, uint64_t *mask)
 {
-    int rc = di_gram_fill_mask(s->grammars.index, job->seq->match, mask);
+    bool           ends = seq->n_closed == seq->n_close;
+    const int32_t *ids = ends ? s->end_ids : seq->close + seq->n_closed;
+    size_t         i, n = ends ? s->conf.n_end_ids : 1;
 
-    if (rc == DI_OK)
-        rc = hold_ends(s, job, mask);
+    memset(mask, 0, s->grammars.words * sizeof(*mask));
+    for (i = 0; i < n; i++) {
+        if ((size_t) ids[i] / 64 < s->grammars.words)
+            mask[ids[i] / 64] |= UINT64_C(1) << ids[i] % 64;
+    }
+}
+
+
+/* The matcher stands where the job's row does. */
+int
+di_grammar_mask(di_sched_t *s, job_t *job)
+{
+    di_grammars_t *g = &s->grammars;
+    uint64_t      *mask = g->masks + (size_t) (job - s->jobs) * g->words;
+    int            rc;
+
     job->mask = mask;
-    return rc;
+    if (job->seq->close != NULL) {
+        allow_close(s, job->seq, mask);
+        return DI_OK;
+    }
+    rc = di_gram_fill_mask(g->index, job->seq->match, mask);
+    return rc == DI_OK ? hold_ends(s, job, mask) : rc;
 }
 
 
@@ -296,7 +326,7 @@ di_grammar_masks(di_sched_t *s)
                                         seq->tokens[seq->n_tokens
                                                     + job->ahead - 1]);
         if (job->rc == DI_OK)
-            job->rc = fill(s, job, g->masks + i * g->words);
+            job->rc = di_grammar_mask(s, job);
         if (job->ahead > 0 && (i + 1 == s->n_jobs || s->jobs[i + 1].ahead == 0))
             (void) di_gram_rollback(seq->match, job->ahead);
     }
@@ -312,6 +342,8 @@ di_grammar_drafts(di_sched_t *s, const seq_t *seq, uint32_t n)
 
     if (seq->match == NULL)
         return n;
+    if (seq->close != NULL)
+        return 0;
     for (i = 0; i < n; i++) {
         if (di_gram_accept_id(s->grammars.index, seq->match,
                               seq->tokens[seq->n_tokens + i]) != DI_OK)
@@ -327,5 +359,7 @@ di_grammar_accept(di_sched_t *s, seq_t *seq, int32_t token)
 {
     if (seq->match == NULL)
         return DI_OK;
+    if (seq->n_closed < seq->n_close)
+        seq->n_closed++;
     return di_gram_accept_id(s->grammars.index, seq->match, token);
 }

@@ -38,6 +38,7 @@
 #include "../tokenizer/grammar/di_grammar.h"
 
 #define DI_SCHED_PARTS 16        /* parts of the sampling call              */
+#define DI_SCHED_JUMP_MAX 32     /* tokens that a grammar forces at once    */
 
 typedef enum { SEQ_PARKED, SEQ_WAITING, SEQ_RUNNING, SEQ_OVER } seq_state_t;
 
@@ -70,6 +71,12 @@ struct seq_s {
     uint32_t     drafted_at;     /* n_tokens for which they were made       */
     uint32_t     slot;           /* of its state; 0 = none                  */
     di_gram_match_t *match;      /* behind tokens; NULL: no grammar         */
+    int32_t     *close;          /* [n_close] tokens that complete the text,
+                                  * once max_tokens runs out; owned         */
+    uint32_t     n_close;
+    uint32_t     n_closed;       /* of these, drawn                         */
+    uint32_t     n_untold;       /* last tokens, told with their rows       */
+    bool         steers;         /* will be completed before max_tokens     */
     uint32_t     keep_from;      /* position from which it goes through the
                                   * whole model                             */
     uint32_t     floor;          /* 0, or where it went on without a state:
@@ -137,6 +144,13 @@ typedef struct {
     uint64_t         n_uses;     /* requests that came with one             */
 } di_grammars_t;
 
+/* Of sched_forced.c. */
+typedef struct {
+    di_tok_t *tok;               /* NULL: no vocabulary was given           */
+    uint8_t  *text;              /* scratch                                 */
+    int32_t  *ids;
+} di_forced_t;
+
 /* A copy of a state, in slot max_seqs + 1 + its number. */
 typedef struct {
     uint32_t block;              /* at whose end; 0: free                   */
@@ -187,6 +201,7 @@ struct di_sched_s {
     int32_t         *drafts;     /* [max_seqs][n_drafts]                    */
     float           *confidence; /* [max_seqs][n_drafts]                    */
     di_grammars_t    grammars;
+    di_forced_t      forced;
     di_sampler_t    *samplers[DI_SCHED_PARTS];
     _Atomic uint32_t samplers_busy;  /* bit i: samplers[i] is in use        */
 
@@ -199,6 +214,7 @@ struct di_sched_s {
     uint64_t         preemptions;
     uint64_t         verified;
     uint64_t         accepted;
+    uint64_t         jumped_tokens;
     double           recent_us;
     double           recent_prefill;
     double           recent_decode;
@@ -274,11 +290,30 @@ uint32_t di_grammar_drafts(di_sched_t *sched, const seq_t *seq, uint32_t n);
 /* Masks for the step's jobs; one whose mask can't be had gets its rc. */
 void di_grammar_masks(di_sched_t *sched);
 
+/* The mask of one job again, where its sequence stands now. */
+int di_grammar_mask(di_sched_t *sched, job_t *job);
+
 /* Move a sequence's matcher over a token. */
 int di_grammar_accept(di_sched_t *sched, seq_t *seq, int32_t token);
 
 /* Bytes held for grammars, but for the matchers of sequences. */
 size_t di_grammar_bytes(const di_sched_t *sched);
+
+/* sched_forced.c: without a grammar these do nothing. */
+int di_forced_open(di_sched_t *sched);
+void di_forced_close(di_sched_t *sched);
+
+/* Append the tokens that can't be others to a sequence; how many. */
+uint32_t di_forced_jump(di_sched_t *sched, seq_t *seq);
+
+/* Can the text be completed if the sequence has so many tokens where its
+ * matcher stands? */
+bool di_forced_fits(di_sched_t *sched, const seq_t *seq, uint32_t n_tokens);
+
+/* A job's token was drawn, and the matcher has moved over it.  If the text
+ * could not be completed behind it, the matcher is moved back and the job's
+ * mask allows only the token to take instead: true. */
+bool di_forced_steer(di_sched_t *sched, job_t *job);
 
 uint64_t di_sched_now_us(void);
 

@@ -42,15 +42,26 @@ n_draws(const seq_t *seq)
 }
 
 
-/* Slots that a step of this sequence may take, prompt positions aside. */
+/* Slots of a position to report: of the prompt, or of a token that a grammar
+ * forced. */
 static uint32_t
-slots_needed(const seq_t *seq)
+report_slots(const seq_t *seq)
+{
+    return logprob_slots(&seq->req->params) + (seq->n_untold > 0);
+}
+
+
+/* Slots that a step of this sequence may take, positions to report aside. */
+static uint32_t
+slots_needed(const di_sched_t *s, const seq_t *seq)
 {
     const di_gen_params_t *p = &seq->req->params;
     uint32_t               each = 2;     /* DI_EV_TOKENS, DI_EV_FINISH      */
 
     if ((p->flags & DI_GEN_LOGPROBS) != 0)
         each += logprob_slots(p);
+    else if (seq->match != NULL && s->conf.jumps)
+        each += DI_SCHED_JUMP_MAX / DI_EV_TOKENS_MAX;
     return n_draws(seq) * each + !seq->req->started;
 }
 
@@ -81,7 +92,7 @@ static bool
 may_run(di_sched_t *s, const seq_t *seq)
 {
     return !seq->req->paused && room_of(s, seq->req->owner)
-                                >= slots_needed(seq);
+                                >= slots_needed(s, seq);
 }
 
 
@@ -139,21 +150,28 @@ add_draws(di_sched_t *s, seq_t *seq, uint32_t row)
 }
 
 
-/* Prompt positions to report out of n rows from the first not computed;
- * *first is the first row that has one. */
+/* Positions to report out of n rows from the first not computed; *first is the
+ * first row that has one.  The last row's is to be drawn. */
 static uint32_t
 reported(const seq_t *seq, uint32_t n, uint32_t *first)
 {
     const req_t *req = seq->req;
-    uint32_t     end = seq->n_computed + n;
+    uint32_t     end = seq->n_computed + n, next, last;
 
     *first = seq->n_computed;
-    if (req->lp_next == req->n_prompt)
+    if (seq->n_untold > 0) {
+        next = seq->n_tokens - seq->n_untold;
+        last = seq->n_tokens;
+    } else if (req->lp_next < req->n_prompt) {
+        next = req->lp_next;
+        last = req->n_prompt;
+    } else {
         return 0;
-    if (*first < req->lp_next - 1)
-        *first = req->lp_next - 1;
-    if (end > req->n_prompt - 1)         /* the last row's is to be drawn   */
-        end = req->n_prompt - 1;
+    }
+    if (*first < next - 1)
+        *first = next - 1;
+    if (end > last - 1)
+        end = last - 1;
     return end > *first ? end - *first : 0;
 }
 
@@ -164,15 +182,16 @@ static uint32_t
 cut_reported(const di_sched_t *s, const seq_t *seq, uint32_t n, uint32_t room)
 {
     uint32_t first, n_lp = reported(seq, n, &first);
-    uint32_t fit = s->model.max_logits - s->n_logits - 1, jobs;
+    uint32_t ends = seq->n_computed + n == seq->n_tokens, jobs;
+    uint32_t fit = s->model.max_logits - s->n_logits - ends;
 
     if (n_lp == 0)
         return n;
     jobs = s->jobs_max - s->n_jobs - n_draws(seq);
     if (fit > jobs)
         fit = jobs;
-    if (fit > room / logprob_slots(&seq->req->params))
-        fit = room / logprob_slots(&seq->req->params);
+    if (fit > room / report_slots(seq))
+        fit = room / report_slots(seq);
     return n_lp <= fit ? n : first - seq->n_computed + fit;
 }
 
@@ -197,13 +216,24 @@ cut_at_block(const di_sched_t *s, const seq_t *seq, uint32_t n)
 }
 
 
+/* One row is left, or those of a jump. */
+static bool
+decodes(const seq_t *seq)
+{
+    uint32_t n = seq->n_tokens - seq->n_computed;
+
+    return n == 1 || (seq->match != NULL && n <= 1 + DI_SCHED_JUMP_MAX
+                      && seq->n_computed >= seq->req->n_prompt);
+}
+
+
 /* Plan up to n_max rows of a running sequence; returns how many. */
 static uint32_t
 plan_rows(di_sched_t *s, seq_t *seq, uint32_t n_max)
 {
     req_t   *req = seq->req;
     uint32_t at = seq->n_computed, n = seq->n_tokens - at, first, n_lp, i;
-    uint32_t slots = slots_needed(seq), room = room_of(s, req->owner);
+    uint32_t slots = slots_needed(s, seq), room = room_of(s, req->owner);
     bool     ends;
 
     if (s->n_logits == s->model.max_logits || room < slots
@@ -228,11 +258,11 @@ plan_rows(di_sched_t *s, seq_t *seq, uint32_t n_max)
     if (ends)
         add_draws(s, seq, s->n_logits + n_lp);
 
-    use_room(s, req->owner, slots + n_lp * logprob_slots(&req->params));
-    if (seq->n_tokens > req->n_prompt && n == 1 && ends)
-        s->decode_tokens++;
-    else
+    use_room(s, req->owner, slots + n_lp * report_slots(seq));
+    if (!decodes(seq) || seq->n_tokens == req->n_prompt)
         s->prefill_rows += n;
+    else
+        s->decode_tokens += ends;
     s->n_logits += n_lp + ends;
     s->n_rows += n;
     s->n_parts++;
@@ -308,8 +338,20 @@ fitting_drafts(di_sched_t *s, const seq_t *seq, uint32_t others)
     n = least(n, s->conf.max_rows - s->n_rows - taken);
     n = least(n, s->model.max_logits - s->n_logits - taken);
     n = least(n, s->jobs_max - s->n_jobs - taken);
-    n = least(n, room_of(s, seq->req->owner) / slots_needed(seq) - 1);
+    n = least(n, room_of(s, seq->req->owner) / slots_needed(s, seq) - 1);
     return di_grammar_drafts(s, seq, n);
+}
+
+
+/* Rows for a sequence while each of `others` gets one, with its logits. */
+static uint32_t
+rows_beside(const di_sched_t *s, const seq_t *seq, uint32_t others)
+{
+    uint32_t n = s->conf.max_rows - s->n_rows;
+
+    if (seq->n_untold > 0)
+        n = least(n, s->model.max_logits - s->n_logits);
+    return n > others ? n - others : 1;
 }
 
 
@@ -330,7 +372,7 @@ plan_verify(di_sched_t *s, seq_t *seq, uint32_t n)
         add_job(s, seq, s->n_logits + i, 0);
         s->jobs[s->n_jobs - 1].ahead = i;
     }
-    use_room(s, seq->req->owner, slots_needed(seq) * (1 + n));
+    use_room(s, seq->req->owner, slots_needed(s, seq) * (1 + n));
     s->n_logits += 1 + n;
     s->n_rows += 1 + n;
     s->n_parts++;
@@ -345,14 +387,14 @@ plan_decode(di_sched_t *s)
 
     for (seq = s->running.head; seq != NULL; seq = next) {
         others--;
-        if (seq->n_tokens - seq->n_computed == 1 && may_run(s, seq)) {
+        if (decodes(seq) && may_run(s, seq)) {
             if (!extend(s, seq))
                 return;          /* it was the last                         */
             n_drafts = fitting_drafts(s, seq, others);
             if (n_drafts > 0)
                 plan_verify(s, seq, n_drafts);
             else
-                (void) plan_rows(s, seq, 1);
+                (void) plan_rows(s, seq, rows_beside(s, seq, others));
         }
         next = seq->next;        /* read here: extend() preempts behind it  */
     }
@@ -365,7 +407,7 @@ plan_prefill(di_sched_t *s, uint32_t budget)
     seq_t *seq;
 
     for (seq = s->running.head; seq != NULL && budget > 0; seq = seq->next) {
-        if (seq->n_tokens - seq->n_computed > 1 && may_run(s, seq))
+        if (!decodes(seq) && may_run(s, seq))
             budget -= plan_rows(s, seq, budget);
     }
     return budget;
@@ -376,7 +418,7 @@ plan_prefill(di_sched_t *s, uint32_t budget)
 
 /* Look the known tokens up, as far as they can be gone on with: the last one
  * is always computed, since its logits are wanted; so are those before the
- * prompt positions to report, and what goes through a whole model of
+ * positions to report, and what goes through a whole model of
  * windows. */
 static void
 look_up(di_sched_t *s, seq_t *seq, di_kv_match_t *m)
@@ -391,6 +433,8 @@ look_up(di_sched_t *s, seq_t *seq, di_kv_match_t *m)
     seq->floor = 0;
     if (req->lp_next < req->n_prompt && known > req->lp_next - 1)
         known = req->lp_next - 1;
+    if (seq->n_untold > 0 && known > seq->n_tokens - seq->n_untold - 1)
+        known = seq->n_tokens - seq->n_untold - 1;
     limit = bounded ? least(known, seq->keep_from) : known;
     if (!req->caches)
         return;
@@ -630,28 +674,73 @@ note_fault(const di_sched_t *s, const job_t *job)
 }
 
 
-/* Add the token that was drawn.  False if that ended the sequence. */
-static bool
-accept_token(di_sched_t *s, const job_t *job)
+static void
+send_tokens(di_sched_t *s, const seq_t *seq, const int32_t *tokens, uint32_t n)
 {
-    seq_t     *seq = job->seq;
-    req_t     *req = seq->req;
-    int32_t    token = job->out.token;
-    di_event_t e = { .id = req->id, .type = DI_EV_TOKENS, .n_tokens = 1,
+    di_event_t e = { .id = seq->req->id, .type = DI_EV_TOKENS,
                      .choice = (uint16_t) seq->choice };
+    uint32_t   part;
 
-    if (job->rc != DI_OK || di_grammar_accept(s, seq, token) != DI_OK) {
+    for ( ; n > 0; n -= part, tokens += part) {
+        part = least(n, DI_EV_TOKENS_MAX);
+        e.n_tokens = (uint16_t) part;
+        memcpy(e.u.tokens, tokens, part * sizeof(*tokens));
+        s->conf.sink(s->conf.arg, seq->req->owner, &e, NULL);
+    }
+}
+
+
+/* Take the tokens that the grammar leaves no choice about. */
+static void
+jump(di_sched_t *s, seq_t *seq)
+{
+    uint32_t n = di_forced_jump(s, seq);
+
+    s->decode_tokens += n;
+    if ((seq->req->params.flags & DI_GEN_LOGPROBS) != 0)
+        seq->n_untold = n;
+    else
+        send_tokens(s, seq, seq->tokens + seq->n_tokens - n, n);
+}
+
+
+/* Follow the token that was drawn in the sequence's grammar, or the one that
+ * takes its place. */
+static bool
+follow_token(di_sched_t *s, job_t *job)
+{
+    bool ok = job->rc == DI_OK
+              && di_grammar_accept(s, job->seq, job->out.token) == DI_OK;
+
+    if (!ok || !di_forced_steer(s, job))
+        return ok && job->rc == DI_OK;
+    run_job(s, s->samplers[0], job);
+    return job->rc == DI_OK
+           && di_grammar_accept(s, job->seq, job->out.token) == DI_OK;
+}
+
+
+/* Add the token that was drawn, and those that it forces.  False if that ended
+ * the sequence. */
+static bool
+accept_token(di_sched_t *s, job_t *job)
+{
+    seq_t  *seq = job->seq;
+    req_t  *req = seq->req;
+    int32_t token;
+
+    if (!follow_token(s, job)) {
         note_fault(s, job);
         di_seq_finish(s, seq, DI_FINISH_ERROR, -1);
         return false;
     }
 
+    token = job->out.token;
     seq->tokens[seq->n_tokens++] = token;
     if ((req->params.flags & DI_GEN_LOGPROBS) != 0)
         send_logprob(s, job, DI_EV_LOGPROB,
                      seq->n_tokens - 1 - req->n_prompt);
-    e.u.tokens[0] = token;
-    s->conf.sink(s->conf.arg, req->owner, &e, NULL);
+    send_tokens(s, seq, &token, 1);
 
     if (((req->params.flags & DI_GEN_IGNORE_EOS) == 0 || seq->match != NULL)
         && has_id(s->end_ids, s->conf.n_end_ids, token))
@@ -660,8 +749,10 @@ accept_token(di_sched_t *s, const job_t *job)
         di_seq_finish(s, seq, DI_FINISH_STOP_ID, token);
     else if (seq->n_tokens == req->total_max)
         di_seq_finish(s, seq, DI_FINISH_LENGTH, -1);
-    else
+    else {
+        jump(s, seq);
         return true;
+    }
     return false;
 }
 
@@ -748,22 +839,24 @@ fail(di_sched_t *s, seq_t *seq)
 
 
 /* Take the tokens that rows with drafts gave: the first row's, and the next
- * one's as long as the draft between them is what was drawn. */
+ * one's as long as the draft between them is what was drawn, and forces no
+ * others. */
 static void
-deliver_verified(di_sched_t *s, const part_t *part, const job_t *jobs)
+deliver_verified(di_sched_t *s, const part_t *part, job_t *jobs)
 {
     seq_t   *seq = part->seq;
-    uint32_t i;
-    bool     agrees;
+    uint32_t i, at;
+    int32_t  draft;
 
     s->verified += part->n_drafts;
     for (i = 0; i <= part->n_drafts; i++) {
-        agrees = i < part->n_drafts && jobs[i].rc == DI_OK
-                 && jobs[i].out.token == seq->tokens[seq->n_tokens];
+        at = seq->n_tokens;
+        draft = i < part->n_drafts ? seq->tokens[at] : -1;
         seq->n_computed++;
         s->decode_tokens++;
         publish(s, seq);
-        if (!accept_token(s, &jobs[i]) || !agrees)
+        if (!accept_token(s, &jobs[i]) || seq->tokens[at] != draft
+            || seq->n_tokens > at + 1)
             return;
         s->accepted++;
     }
@@ -771,11 +864,11 @@ deliver_verified(di_sched_t *s, const part_t *part, const job_t *jobs)
 
 
 static void
-deliver(di_sched_t *s, const part_t *part, const job_t *jobs)
+deliver(di_sched_t *s, const part_t *part, job_t *jobs)
 {
-    seq_t      *seq = part->seq;
-    req_t      *req = seq->req;
-    const job_t *job, *end = jobs + part->n_jobs;
+    seq_t *seq = part->seq;
+    req_t *req = seq->req;
+    job_t *job, *end = jobs + part->n_jobs;
 
     if (part->n_drafts > 0) {
         deliver_verified(s, part, jobs);
@@ -789,8 +882,15 @@ deliver(di_sched_t *s, const part_t *part, const job_t *jobs)
             fail(s, seq);
             return;
         }
-        send_logprob(s, job, DI_EV_PROMPT_LOGPROB, job->position);
-        req->lp_next = job->position + 1;
+        if (job->position < req->n_prompt) {
+            send_logprob(s, job, DI_EV_PROMPT_LOGPROB, job->position);
+            req->lp_next = job->position + 1;
+        } else {
+            send_logprob(s, job, DI_EV_LOGPROB,
+                         job->position - req->n_prompt);
+            send_tokens(s, seq, &seq->tokens[job->position], 1);
+            seq->n_untold--;
+        }
     }
     if (job == end)
         return;

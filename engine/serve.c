@@ -284,6 +284,7 @@ open_sched(serve_t *s, di_err_t *err)
     if (rc != DI_OK)
         return rc;
     conf.vocab = s->vocab;
+    conf.jumps = c->jumps;
     conf.n_end_ids = di_vocab_end_ids(s->vocab, &conf.end_ids);
     return di_sched_open(s->model, &conf, &s->sched, err);
 }

@@ -274,6 +274,8 @@ my %hot = (messages => $france, max_tokens => 200, temperature => 1.5);
     { %hot, regex => 'a', choice => ['a'] },
     { %hot, regex => 'a', whitespace => 'much' },
     { %hot, ebnf => 'root ::= leaf' },
+    { %hot, ebnf => 'root ::= "(" root ")" | "x"', max_tokens => 20,
+      grammar_finish => JSON::PP::true },
 )), 'generate', '--json', '-', @options, '--batch', 16);
 is($status, 1, 'grammars: status 1 for those that are refused');
 @answers = map { $json->decode($_) } split(/\n/, $out);
@@ -293,6 +295,17 @@ like($answers[4]{text}, qr/^(?:\([ab]{2}\)|x)\z/, 'grammars: an EBNF');
 );
 for my $i (0 .. $#expected) {
     like($answers[5 + $i]{error}, $expected[$i], "grammars: error $i");
+}
+like($answers[11]{text}, qr/^(\((?1)\)|x)\z/, 'grammars: finished in time');
+
+my $greedy = join('', lines({ messages => $name, schema => $person }));
+for my $option (['--no-jump-forward'], []) {
+    ($status, $out) = run_engine($greedy, 'generate', '--json', '-', @options,
+                                 @$option);
+    my $got = eval { $json->decode($json->decode($out)->{text}) };
+
+    is(join(' ', sort keys %{ $got // {} }), 'age firstName',
+       "grammars: greedy, @$option") or diag($out);
 }
 
 # A long line is refused, whole, and the next one is answered.

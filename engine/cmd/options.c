@@ -113,6 +113,8 @@ static const option_t options[] = {
     { "grammar-memory", "SIZE", SERVE | LINES, K_BYTES,
       AT(engine.grammar_bytes), 0, 0, NULL,
       "opened grammars and their masks, half each; 128m" },
+    { "no-jump-forward", NULL, SERVE | LINES, K_FALSE, AT(engine.jumps), 0, 0,
+      NULL, "draw tokens that a grammar forces, too" },
 
     { "prompt", "TEXT", GENERATE, K_STR, AT(prompt), 0, 0, NULL,
       "continue this text, streaming to the terminal" },
@@ -486,6 +488,7 @@ set_defaults(di_cmd_opts_t *opts, di_cmd_t command)
             .spin_us = 50,
             .prefix_cache = true,
             .drafts = true,
+            .jumps = true,
             .grammar_bytes = 128u << 20,
             .log_level = DI_LOG_INFO,
             .model = { .pin = true },

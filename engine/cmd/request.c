@@ -39,6 +39,7 @@ static const field_t fields[] = {
     { "min_tokens", F_U32, AT(min_tokens), 0, UINT32_MAX, 0 },
     { "seed", F_U64, AT(seed), 0, INT64_MAX, 0 },
     { "ignore_eos", F_FLAG, 0, 0, 0, DI_GEN_IGNORE_EOS },
+    { "grammar_finish", F_FLAG, 0, 0, 0, DI_GEN_GRAMMAR_FINISH },
 };
 
 static int

@@ -154,6 +154,7 @@ di_run_open(const di_cmd_opts_t *opts, di_run_t *run, di_err_t *err)
             .drafts = opts->engine.drafts,
             .vocab = run->vocab,
             .grammar_bytes = opts->engine.grammar_bytes,
+            .jumps = opts->engine.jumps,
             .sink = on_event,
         };
         sc.n_end_ids = di_vocab_end_ids(run->vocab, &sc.end_ids);

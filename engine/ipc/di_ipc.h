@@ -210,6 +210,8 @@ typedef struct {
     uint64_t cached_tokens;      /* taken from the prefix cache             */
     uint64_t requests;           /* admitted                                */
     uint64_t preemptions;
+    uint64_t jumped_tokens;      /* of decode_tokens: forced by grammars    */
+    uint64_t grammar_bytes;      /* held for grammars and their masks       */
     uint32_t role;               /* DI_ROLE_...                             */
     uint32_t draining;           /* 1 after SIGTERM                         */
     uint32_t running;            /* sequences with KV                       */

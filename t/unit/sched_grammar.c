@@ -4,7 +4,8 @@
  * The fake model's logits are made from all tokens before, as read through
  * the block table.  Requests with grammars of every kind run alone, in one
  * batch that is short of blocks, and with a drafter that guesses: the tokens
- * must be the same, the texts must be the grammar's.
+ * must be the same, the texts must be the grammar's.  All of that with and
+ * without jumps over what a grammar forces.
  */
 
 #include <stdlib.h>
@@ -17,7 +18,7 @@
 #define BT         DI_KV_BLOCK_TOKENS
 #define LEN        400
 #define BLOCKS_MAX 400
-#define VOCAB_MAX  400
+#define VOCAB_MAX  2560
 #define REQS       48
 #define CHOICES    3
 #define DRAFTS     4
@@ -25,12 +26,14 @@
 
 typedef struct {
     uint64_t slots[BLOCKS_MAX + 1][BT];
-    float    logits[512 * VOCAB_MAX];
+    float    logits[256 * VOCAB_MAX];
     uint32_t rows;               /* of all steps                            */
 } fake_t;
 
 typedef struct {                 /* a choice's answer                       */
     int32_t  tokens[LEN];
+    bool     forced[LEN];        /* not the first one of its step           */
+    uint64_t step;               /* of the last token                       */
     float    logprobs[LEN];
     uint32_t n, n_lp, reason, finished;
 } answer_t;
@@ -45,6 +48,7 @@ typedef struct {
 
 typedef struct {
     uint32_t blocks, seqs, rows, drafts;
+    bool     limited;            /* few completion slots                    */
 } run_conf_t;
 
 static const struct { di_gram_kind_t kind; const char *text; } grammars[] = {
@@ -66,7 +70,9 @@ static req_t       reqs[REQS];
 static answer_t    answers[REQS][CHOICES], alone[REQS][CHOICES];
 static uint64_t    rng = 7;
 static uint32_t    n_rejected, reject_reason, n_notes;
-static uint64_t    n_verified, n_accepted, n_preempted;
+static uint64_t    n_steps;      /* of all runs                             */
+static uint64_t    n_verified, n_accepted, n_preempted, n_jumped;
+static bool        jumps;        /* in the runs that follow                 */
 
 
 static uint32_t
@@ -109,7 +115,7 @@ fake_step(void *ctx, const di_model_seq_t *seqs, size_t n_seqs)
             f->rows++;
             if (r + seqs[i].n_logits < seqs[i].n_rows)
                 continue;
-            CHECK(row < 512);
+            CHECK(row < 256);
             for (uint32_t k = 0; k < n_vocab; k++) {
                 h = mix(h, k + 1);
                 f->logits[row * n_vocab + k] = (float) (h >> 44)
@@ -198,6 +204,9 @@ sink(void *arg, uint32_t owner, const di_event_t *e,
     case DI_EV_TOKENS:
         CHECK(a->finished == 0 && a->n + e->n_tokens <= LEN);
         memcpy(a->tokens + a->n, e->u.tokens, e->n_tokens * sizeof(int32_t));
+        for (uint32_t i = 0; i < e->n_tokens; i++)
+            a->forced[a->n + i] = i > 0 || a->step == n_steps;
+        a->step = n_steps;
         a->n += e->n_tokens;
         break;
     case DI_EV_LOGPROB:
@@ -219,6 +228,16 @@ sink(void *arg, uint32_t owner, const di_event_t *e,
     default:
         break;
     }
+}
+
+
+/* Little, and not always. */
+static uint32_t
+room(void *arg, uint32_t owner)
+{
+    (void) arg;
+    (void) owner;
+    return rnd(3) == 0 ? 0 : 10 + rnd(30);
 }
 
 
@@ -250,6 +269,7 @@ open_sched(const run_conf_t *c, size_t grammar_bytes, const int32_t *end_ids,
         .queue_max = REQS, .prefix_cache = true, .drafts = c->drafts > 0,
         .vocab = vocab, .grammar_bytes = grammar_bytes, .end_ids = end_ids,
         .n_end_ids = n_end_ids, .sink = sink, .note = on_note,
+        .room = c->limited ? room : NULL, .jumps = jumps,
     };
     di_sched_t *s = NULL;
 
@@ -273,7 +293,12 @@ run(const run_conf_t *c, uint32_t from, uint32_t to)
     for (uint32_t i = from; i < to; i++)
         CHECK_EQ_INT(di_sched_submit(s, i % 5, i, &reqs[i].r), DI_OK);
     for (int steps = 0; !di_sched_idle(s); steps++) {
-        CHECK_EQ_INT(di_sched_step(s), DI_OK);
+        int rc;
+
+        n_steps++;
+        rc = di_sched_step(s);
+
+        CHECK(rc == DI_OK || (c->limited && rc == DI_EAGAIN));
         if (rnd(8) == 0)
             di_sched_check(s);
         if (steps > 100000) {
@@ -288,6 +313,7 @@ run(const run_conf_t *c, uint32_t from, uint32_t to)
     n_verified += verified;
     n_accepted += accepted;
     n_preempted += st.preemptions;
+    n_jumped += st.jumped_tokens;
     di_sched_close(s);
 }
 
@@ -333,6 +359,29 @@ make_request(req_t *q, uint32_t i)
         q->prompt[k] = (int32_t) rnd(n_vocab);
     if (i % 12 == 11)            /* one without a grammar among them        */
         q->r.n_grammar = 0;
+}
+
+
+/* The answer's text is the grammar's, to its end. */
+static bool
+is_complete(const req_t *q, const answer_t *a)
+{
+    di_gram_t       *g = NULL;
+    di_gram_match_t *m = NULL;
+    size_t           len;
+    bool             ok = true;
+    const char      *bytes;
+
+    CHECK_EQ_INT(di_gram_open(q->r.grammar, q->r.n_grammar, &g, NULL), DI_OK);
+    CHECK_EQ_INT(di_gram_match_open(g, 0, &m), DI_OK);
+    for (uint32_t i = 0; i < a->n - (a->reason == DI_FINISH_STOP); i++) {
+        bytes = di_vocab_bytes(vocab, a->tokens[i], &len);
+        ok &= di_gram_accept(m, bytes, len) == DI_OK;
+    }
+    ok &= di_gram_is_complete(m);
+    di_gram_match_close(m);
+    di_gram_unref(g);
+    return ok;
 }
 
 
@@ -385,12 +434,14 @@ static void
 test_together(void)
 {
     static const run_conf_t confs[] = {
-        { 400, 16, 64, 0 }, { 14, 16, 64, 0 },
-        { 400, 16, 64, DRAFTS }, { 9, 7, 16, DRAFTS },
+        { 400, 16, 64, 0, false }, { 14, 16, 64, 0, false },
+        { 400, 16, 64, DRAFTS, false }, { 9, 7, 16, DRAFTS, false },
+        { 400, 16, 16, 0, true },
     };
-    static const run_conf_t one = { 400, 4, 64, 0 };
+    static const run_conf_t one = { 400, 4, 64, 0, false };
     uint32_t i, c, k, stops = 0;
 
+    n_jumped = 0;
     for (i = 0; i < REQS; i++)
         make_request(&reqs[i], i);
     for (i = 0; i < REQS; i++) {
@@ -402,6 +453,7 @@ test_together(void)
         }
     }
     CHECK(stops > REQS / 2);
+    CHECK((n_jumped > 300) == jumps);
 
     for (k = 0; k < sizeof(confs) / sizeof(confs[0]); k++) {
         n_verified = n_accepted = n_preempted = 0;
@@ -410,7 +462,7 @@ test_together(void)
             for (c = 0; c < reqs[i].r.params.n; c++)
                 CHECK(same(&answers[i][c], &alone[i][c]));
         }
-        CHECK((n_accepted > 20) == (confs[k].drafts > 0));
+        CHECK((n_accepted > 4) == (confs[k].drafts > 0));
         CHECK((n_preempted > 0) == (confs[k].blocks < 100));
     }
     for (i = 0; i < REQS; i++)
@@ -423,7 +475,7 @@ static const answer_t *
 ask(di_gram_kind_t kind, const char *text, uint32_t min_tokens,
     uint32_t flags, int32_t stop)
 {
-    static const run_conf_t one = { 400, 4, 64, 0 };
+    static const run_conf_t one = { 400, 4, 64, 0, false };
     req_t *q = &reqs[0];
 
     memset(q, 0, sizeof(*q));
@@ -473,7 +525,7 @@ test_ends(void)
 static void
 test_faults(void)
 {
-    static const run_conf_t one = { 400, 4, 64, 0 };
+    static const run_conf_t one = { 400, 4, 64, 0, false };
     const int32_t end_ids[] = { 39 };
     di_sched_t   *s;
     req_t        *q = &reqs[0];
@@ -526,6 +578,135 @@ test_faults(void)
 }
 
 
+/* With DI_GEN_GRAMMAR_FINISH a text that could be completed at the start is. */
+static void
+test_finish(void)
+{
+    static const run_conf_t all = { 400, 16, 64, 0, false };
+    static const char *const more[] = {
+        "root ::= \"[\" (root (\",\" root)*)? \"]\" | \"begin\" root \"the end of it\"",
+        "root ::= a | b\na ::= \"(\" [x-z]+ root \")\"\nb ::= \"<\" a \">>>>\" | \"!\"",
+    };
+    uint32_t  i, c, round, fitted = 0, steered = 0;
+    size_t    shortest, n;
+    uint8_t   text[64];
+    int32_t   ids[64];
+    di_tok_t *tok = NULL;
+
+    CHECK_EQ_INT(di_tok_open(vocab, &tok), DI_OK);
+    for (round = 0; round < 12; round++) {
+        for (i = 0; i < REQS; i++) {
+            make_request(&reqs[i], i);
+            if (rnd(2) == 0) {
+                free((void *) reqs[i].r.grammar);
+                set_grammar(&reqs[i], DI_GRAM_EBNF, more[rnd(2)]);
+            }
+            reqs[i].r.params.flags |= DI_GEN_GRAMMAR_FINISH;
+            reqs[i].r.params.temperature = 3.0f;
+            reqs[i].r.params.max_tokens = 1 + rnd(60);
+            reqs[i].r.params.seed = rnd(1 << 30);
+        }
+        jumps = round % 2 == 0;
+        run(&all, 0, REQS);
+        for (i = 0; i < REQS; i++) {
+            di_gram_t       *g = NULL;
+            di_gram_match_t *m = NULL;
+
+            if (reqs[i].r.n_grammar == 0)
+                continue;
+            CHECK_EQ_INT(di_gram_open(reqs[i].r.grammar, reqs[i].r.n_grammar,
+                                      &g, NULL), DI_OK);
+            CHECK_EQ_INT(di_gram_match_open(g, 0, &m), DI_OK);
+            shortest = di_gram_shortest(m, text, sizeof(text));
+            CHECK(shortest <= sizeof(text));
+            CHECK_EQ_INT(di_tok_encode(tok, (char *) text, shortest, ids,
+                                       sizeof(text), &n), DI_OK);
+            for (c = 0; c < reqs[i].r.params.n; c++) {
+                const answer_t *a = &answers[i][c];
+
+                check_text(&reqs[i], a);
+                if (n > reqs[i].r.params.max_tokens)
+                    continue;
+                CHECK(is_complete(&reqs[i], a));
+                fitted++;
+                steered += a->n >= reqs[i].r.params.max_tokens;
+            }
+            di_gram_match_close(m);
+            di_gram_unref(g);
+        }
+        for (i = 0; i < REQS; i++)
+            free((void *) reqs[i].r.grammar);
+    }
+    di_tok_close(tok);
+    printf("finish: %u texts fitted, %u of them to the last token\n", fitted,
+           steered);
+    CHECK(fitted > 200 && steered > 50);
+}
+
+
+/* The encoder's tokens of an answer's text. */
+static size_t
+encode_answer(di_tok_t *tok, const answer_t *a, int32_t *ids)
+{
+    char        text[LEN * 8];
+    const char *bytes;
+    size_t      len, n = 0;
+
+    for (uint32_t i = 0; i + 1 < a->n; i++, n += len) {
+        bytes = di_vocab_bytes(vocab, a->tokens[i], &len);
+        CHECK(n + len <= sizeof(text));
+        memcpy(text + n, bytes, len);
+    }
+    CHECK_EQ_INT(di_tok_encode(tok, text, n, ids, LEN, &n), DI_OK);
+    return n;
+}
+
+
+/* Forced tokens are those that the encoder makes of the whole text: jumps
+ * begin and end where it has borders. */
+static void
+test_spelling(void)
+{
+    static const run_conf_t one = { 400, 4, 64, 0, false };
+    int32_t   ids[LEN];
+    size_t    n = 0, len, pos, border, i, k, n_forced = 0;
+    di_tok_t *tok = NULL;
+    answer_t *a = &answers[0][0];
+
+    CHECK_EQ_INT(di_tok_open(vocab, &tok), DI_OK);
+    for (uint32_t seed = 0; seed < 100; seed++) {
+        make_request(&reqs[0], 0);
+        free((void *) reqs[0].r.grammar);
+        set_grammar(&reqs[0], DI_GRAM_REGEX, "\\{\"name of the winner\": "
+                    "(\"(Ann|Bob)\"|\\[\\]|-?[0-9]{1,4}|\"!!\"|), "
+                    "\"reason\": (\"speed\"|\\{\\}|,:)\\}");
+        reqs[0].r.params.seed = seed;
+        reqs[0].r.params.n = 1;
+        reqs[0].r.params.flags = 0;
+        reqs[0].r.params.temperature = seed % 2 == 0 ? 0.0f : 2.0f;
+        reqs[0].r.params.max_tokens = 200;
+        run(&one, 0, 1);
+        CHECK(is_complete(&reqs[0], a) && a->reason == DI_FINISH_STOP);
+        n = encode_answer(tok, a, ids);
+        for (i = 0, pos = 0; i + 1 < a->n; i++, pos += len) {
+            if (a->forced[i]) {
+                n_forced++;
+                for (k = 0, border = 0; border < pos; k++, border += len)
+                    (void) di_vocab_bytes(vocab, ids[k], &len);
+                CHECK_EQ_INT(border, pos);
+                CHECK_EQ_INT(a->tokens[i], ids[k]);
+            }
+            (void) di_vocab_bytes(vocab, a->tokens[i], &len);
+        }
+        free((void *) reqs[0].r.grammar);
+    }
+    printf("spelling: %zu tokens forced in 100 texts of about %zu\n",
+           n_forced, n);
+    CHECK(n_forced > 500);
+    di_tok_close(tok);
+}
+
+
 int
 main(void)
 {
@@ -540,8 +721,21 @@ main(void)
     n_vocab = di_vocab_size(vocab);
     CHECK(n_vocab <= VOCAB_MAX);
     test_together();
+    jumps = true;
+    test_together();
+    test_finish();
     test_ends();
     test_faults();
+    di_vocab_close(vocab);
+
+    jumps = true;
+    CHECK_EQ_INT(di_vocab_open_path("t/data/tiny-v41", &vocab, NULL), DI_OK);
+    n_vocab = di_vocab_size(vocab);
+    CHECK(n_vocab <= VOCAB_MAX);
+    if (n_vocab <= VOCAB_MAX) {
+        test_spelling();
+        test_finish();
+    }
     di_vocab_close(vocab);
     return check_done("sched_grammar");
 }
