@@ -17,8 +17,11 @@
 
 #define DIM_MAX     (1u << 17)
 #define VOCAB_MAX   (1u << 22)
-#define CONTEXT_MAX (1u << 24)
-#define EXPERTS_MAX 1024u        /* as the operator that routes has them    */
+/* As the operators have them that select, attend and route. */
+#define CONTEXT_MAX (1u << 20)   /* entries of a sequence                   */
+#define QUERY_MAX   (64u << 10)  /* values of a row's index queries         */
+#define ATTEND_MAX  (6u << 18)   /* values of a row's keys, weights, result */
+#define EXPERTS_MAX 1024u
 #define USED_MAX    32u
 
 /* An object of the file, and the first error. */
@@ -412,6 +415,21 @@ read_index(reader_t *r, di_v41_conf_t *c)
         && (c->index_dim % 32 != 0 || c->index_dim < c->rope_dim))
         fail(r, "index_head_dim", "is %u, expected a multiple of 32 of at "
              "least qk_rope_head_dim", c->index_dim);
+    if (c->index_heads * c->index_dim > QUERY_MAX)
+        fail(r, "index_n_heads", "is %u of %u, expected at most %u values",
+             c->index_heads, c->index_dim, QUERY_MAX);
+}
+
+/* A group of heads attends with a row's keys all at hand. */
+static void
+check_attention(reader_t *r, const di_v41_conf_t *c)
+{
+    uint64_t keys = 2 * c->window + DI_V41_BACKTRACK + c->index_topk;
+    uint64_t heads = c->n_heads / c->o_groups;
+
+    if (keys * (c->head_dim + heads) + heads * c->head_dim > ATTEND_MAX)
+        fail(r, "sliding_window", "of %u and index_topk of %u are more than "
+             "fits with head_dim %u", c->window, c->index_topk, c->head_dim);
 }
 
 static void
@@ -526,6 +544,8 @@ read_text(reader_t *top, di_v41_conf_t *c)
         read_ratios(&r, c);
     if (r.rc == DI_OK)
         read_index(&r, c);
+    if (r.rc == DI_OK)
+        check_attention(&r, c);
     if (r.rc == DI_OK)
         read_topology(&r, c);
     if (r.rc == DI_OK)

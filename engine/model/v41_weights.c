@@ -37,7 +37,11 @@ check_one(const check_t *k, const char *name, di_st_dtype_t dtype,
     const uint32_t        n_dims = rows == 0 ? 1 : 2;
 
     if (t == NULL)
-        return di_err_set(k->err, DI_EFORMAT, 0, "no tensor %s", name);
+        return di_err_set(k->err, DI_EFORMAT, 0, "no tensor %.60s in any "
+                          "file, expected %s %llux%llu", name,
+                          di_st_dtype_name(dtype),
+                          (unsigned long long) (rows == 0 ? 1 : rows),
+                          (unsigned long long) cols);
     k->used[t - di_st_tensor(k->s->st, 0)] = true;
     if (t->dtype == dtype && t->n_dims == n_dims
         && t->dims[n_dims - 1] == cols && (rows == 0 || t->dims[0] == rows))

@@ -231,7 +231,122 @@ static const struct {
     { "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true",
       "tie_word_embeddings" },
     { "{", "[", "config.json" },
+    { "[\n      32,\n      32\n    ]", "[128, 128]", "weight_block_size" },
+    { "\"dynamic\"", "\"static\"", "activation_scheme" },
+    { "\"quant_method\": \"fp8\"", "\"quant_method\": \"int8\"",
+      "quant_method is int8, expected fp8" },
+    { "\"bfloat16\"", "\"float16\"", "dtype is float16, expected bfloat16" },
+    { "\"DeepseekV41ForCausalLM\"", "\"DeepseekV41ForCausalLM\", \"X\"",
+      "architectures" },
+    { "\"native\"", "\"other\"", "expected native or release" },
+    { "\"text_config\"", "\"text_conf\"", "text_config is missing" },
+    { "\"noaux_tc\"", "\"greedy\"", "topk_method is greedy" },
+    { "\"norm_topk_prob\": true", "\"norm_topk_prob\": false",
+      "norm_topk_prob" },
+    { "\"attention_bias\": false", "\"attention_bias\": true",
+      "attention_bias" },
+    { "\"attention_dropout\": 0.0", "\"attention_dropout\": 0.1",
+      "attention_dropout" },
+    { "\"hc_mult\"", "\"hc_shifted\": false, \"hc_mult\"", "hc_shifted" },
+    { "\"dspark_block_size\"",
+      "\"dspark_target_attn_input\": false, \"dspark_block_size\"",
+      "dspark_target_attn_input" },
+    { "\"rope_type\": \"yarn\"", "\"rope_type\": \"linear\"",
+      "rope_scaling.rope_type is linear" },
+    { "\"qk_rope_head_dim\": 16", "\"qk_rope_head_dim\": 66",
+      "qk_rope_head_dim is 66" },
+    { "\"moe_intermediate_size\": 64", "\"moe_intermediate_size\": 65",
+      "moe_intermediate_size" },
+    { "\"hc_mult\": 4", "\"hc_mult\": 9", "hc_mult is 9" },
+    { "\"index_head_dim\": 32", "\"index_head_dim\": 48", "index_head_dim" },
+    { "\"candidate_topk_blocks\": 16", "\"candidate_topk_blocks\": 20",
+      "no multiple of 8" },
+    { "\"candidate_source_layer_id\": 4", "\"candidate_source_layer_id\": 5",
+      "selects nothing" },
+    { "\"candidate_source_layer_id\": 4", "\"candidate_source_layer_id\": 1",
+      "other index keys" },
+    { "\"dspark_markov_rank\": 32", "\"dspark_markov_rank\": 0",
+      "dspark_markov_rank" },
+    { "\"dspark_num_experts_per_tok\": 2", "\"dspark_num_experts_per_tok\": 9",
+      "dspark_num_experts_per_tok is 9 of 8" },
+    { "\"engram_compressed_vocab_size\": 2138",
+      "\"engram_compressed_vocab_size\": 0",
+      "engram_compressed_vocab_size is 0" },
+    { "\"engram_head_dim\": 32", "\"engram_head_dim\": 33",
+      "engram_head_dim" },
+    { "\"engram_pad_token_id\": 2", "\"engram_pad_token_id\": 2560",
+      "engram_pad_token_id is 2560" },
+    { "\"sliding_window\": 128", "\"sliding_window\": 4097",
+      "sliding_window is 4097" },
+    { "\"max_position_embeddings\": 8192",
+      "\"max_position_embeddings\": 1048577", "max_position_embeddings" },
 };
+
+/* Keys of text_config, set to something else as JSON; likewise. */
+static const struct {
+    const char *key, *value;
+    const char *key2, *value2;   /* NULL: one is enough                     */
+    const char *text;
+} set[] = {
+    { "compress_ratios", "[0,2,2,2,1,1,1,0,3]", NULL, NULL,
+      "compress_ratios is 3" },
+    { "compress_ratios", "[0,2,2,2,1,2,1,0,0]", NULL, NULL,
+      "has no source of ratio 2 for layer 5" },
+    { "compress_ratios", "[0,2,2,2,1,0,1,0,0]", NULL, NULL,
+      "is 0 at layer 5, behind the first of ratio 1" },
+    { "kv_source_layer_ids", "[1,3]", NULL, NULL,
+      "has no source of ratio 1 for layer 4" },
+    { "kv_source_layer_ids", "[0,1,3,4]", NULL, NULL,
+      "names layer 0 of ratio 0" },
+    { "kv_source_layer_ids", "[1,3,4,6]", NULL, NULL, "behind the first" },
+    { "kv_source_layer_ids", "[1,3,4,7]", NULL, NULL,
+      "kv_source_layer_ids is 7" },
+    { "kv_source_layer_ids", "4", NULL, NULL, "is not a list" },
+    { "index_source_layer_ids", "[1,4,6]", NULL, NULL,
+      "don't refine index_k_source_layer_ids at layer 3" },
+    { "index_k_source_layer_ids", "[1,4]", NULL, NULL,
+      "don't refine kv_source_layer_ids at layer 3" },
+    { "index_k_source_layer_ids", "[1,2,3,4]", "index_source_layer_ids",
+      "[1,2,3,4,6]", "no source of KV" },
+    { "engram_layer_ids", "[0,4]", NULL, NULL, "among consumers" },
+    { "engram_layer_ids", "[0,0]", NULL, NULL, "0 twice" },
+    { "dspark_target_layer_ids", "[3,4,5]", NULL, NULL, "producer 3" },
+    { "dspark_target_layer_ids", "[]", NULL, NULL, "is missing" },
+    { "dspark_noise_token_id", "2560", NULL, NULL, "dspark_noise_token_id" },
+    { "index_n_heads", "256", "index_head_dim", "1024",
+      "index_n_heads is 256 of 1024" },
+    { "sliding_window", "4096", "head_dim", "512", "more than fits" },
+};
+
+/* tiny-v41's configuration with one or two keys set. */
+static void
+test_set(void)
+{
+    size_t  len;
+    char   *text = read_file("t/data/tiny-v41-fp8", "config.json", &len);
+
+    for (size_t i = 0; i < sizeof(set) / sizeof(set[0]); i++) {
+        json_t       *o = json_loads(text, 0, NULL);
+        json_t       *c = json_object_get(o, "text_config");
+        di_v41_conf_t conf;
+        di_err_t      err = { 0 };
+        char         *changed;
+
+        (void) json_object_set_new(c, set[i].key, json_loads(
+                                       set[i].value, JSON_DECODE_ANY, NULL));
+        if (set[i].key2 != NULL)
+            (void) json_object_set_new(c, set[i].key2, json_loads(
+                                   set[i].value2, JSON_DECODE_ANY, NULL));
+        changed = json_dumps(o, 0);
+        CHECK(di_v41_conf_parse(changed, strlen(changed), &conf, &err)
+              != DI_OK);
+        if (strstr(err.text, set[i].text) == NULL)
+            CHECK_EQ_STR(err.text, set[i].text);
+        free(changed);
+        json_decref(o);
+    }
+    free(text);
+}
 
 static void
 test_wrong(void)
@@ -283,5 +398,6 @@ main(void)
     parse_file("t/data/tiny-v41-fp8", "config.json", &c);
     CHECK(c.quantised);
     test_wrong();
+    test_set();
     return check_done("v41_conf");
 }
