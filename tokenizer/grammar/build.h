@@ -126,6 +126,7 @@ typedef struct {
 
 typedef struct di_gram_block_s  di_gram_block_t;
 typedef struct di_gram_esc_s    di_gram_esc_t;
+typedef struct di_gram_memo_s   di_gram_memo_t;     /* schema.h              */
 
 typedef struct {
     di_gram_opts_t   opts;
@@ -142,6 +143,13 @@ typedef struct {
 
     di_gram_esc_t   *escapes;       /* rules of spelled sets (string.c)      */
     uint32_t         ws_rule;       /* DI_GRAM_NONE until used               */
+
+    /* What all schemas of a grammar share: equal keywords say the same, and
+     * texts that are spelled as JSON are one rule. */
+    di_gram_memo_t **texts;         /* [DI_GRAM_BUCKETS] texts by keyword    */
+    di_gram_memo_t **scalars;       /* [DI_GRAM_BUCKETS] rules by texts      */
+    uint32_t         any_string;    /* rule; DI_GRAM_NONE: not built         */
+    uint32_t         any_number;
 
     int              part;          /* at hand; -1: none                     */
     uint32_t        *part_roots;    /* [n_parts] rules                       */

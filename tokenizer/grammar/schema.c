@@ -471,9 +471,11 @@ begin(di_gram_schema_t *x, di_gram_ctx_t *c, json_t *schema)
     x->made = di_gram_keep(c, json_array());
     x->where = di_gram_alloc(c, DI_GRAM_BUCKETS, sizeof(*x->where));
     x->memo = di_gram_alloc(c, DI_GRAM_BUCKETS, sizeof(*x->memo));
-    x->texts = di_gram_alloc(c, DI_GRAM_BUCKETS, sizeof(*x->texts));
-    x->scalars = di_gram_alloc(c, DI_GRAM_BUCKETS, sizeof(*x->scalars));
-    x->any_string = x->any_number = DI_GRAM_NONE;
+    if (c->texts == NULL) {
+        c->texts = di_gram_alloc(c, DI_GRAM_BUCKETS, sizeof(*c->texts));
+        c->scalars = di_gram_alloc(c, DI_GRAM_BUCKETS, sizeof(*c->scalars));
+        c->any_string = c->any_number = DI_GRAM_NONE;
+    }
 
     if (!json_is_object(schema) && !json_is_boolean(schema))
         di_gram_fail(c, DI_EFORMAT, "schema", "#",

@@ -122,7 +122,7 @@ typedef struct di_gram_where_s  di_gram_where_t;
 
 /* What was found out before: a rule by its conjunction, texts by what a
  * keyword says of them, or a rule by its texts. */
-typedef struct di_gram_memo_s {
+struct di_gram_memo_s {
     struct di_gram_memo_s *next;        /* in its bucket                     */
     struct di_gram_memo_s *todo;        /* rule that is to be built          */
     di_gram_conj_t         conj;
@@ -130,7 +130,8 @@ typedef struct di_gram_memo_s {
     di_gram_forms_t       *forms;       /* that the conjunction allows       */
     const char            *key;         /* the keyword's letter and value    */
     const di_gram_dfa_t   *lang;
-} di_gram_memo_t;
+    di_gram_type_t         type;        /* of a rule by its texts            */
+};
 
 typedef struct {
     di_gram_ctx_t   *c;
@@ -142,10 +143,6 @@ typedef struct {
     bool             draft7;
     di_gram_memo_t **memo;      /* [DI_GRAM_BUCKETS] rules by conjunction    */
     di_gram_memo_t  *todo;      /* whose rules are to be built               */
-    di_gram_memo_t **texts;     /* [DI_GRAM_BUCKETS] texts by keyword        */
-    di_gram_memo_t **scalars;   /* [DI_GRAM_BUCKETS] rules by texts          */
-    uint32_t         any_string;        /* rule; DI_GRAM_NONE: not built     */
-    uint32_t         any_number;
     unsigned         depth;     /* of nested questions of emptiness          */
 } di_gram_schema_t;
 

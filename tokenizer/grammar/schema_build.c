@@ -20,6 +20,7 @@
 
 #define POSITIONS_MAX  200000u
 #define EMBED_MAX      100u     /* states of an automaton that is copied in  */
+#define SCALAR_MAX     16u      /* the same of texts, beside other types        */
 #define SOME_MAX       3u
 #define REGIONS_MAX    6u       /* patterns of property names                */
 #define TRACKED_MAX    8u       /* names that come in any order              */
@@ -71,26 +72,26 @@ embed(build_t *b, uint32_t from, const di_gram_dfa_t *d)
 }
 
 static uint32_t
-any_string(di_gram_schema_t *x)
+any_string(di_gram_ctx_t *c)
 {
     const di_gram_dfa_t *d;
 
-    if (x->any_string == DI_GRAM_NONE) {
-        d = di_gram_dfa_string(x->c, di_gram_dfa_any(x->c));
-        x->any_string = di_gram_rule_new(x->c, NULL);
-        x->c->rules[x->any_string].dfa = d;
+    if (c->any_string == DI_GRAM_NONE) {
+        d = di_gram_dfa_string(c, di_gram_dfa_any(c));
+        c->any_string = di_gram_rule_new(c, NULL);
+        c->rules[c->any_string].dfa = d;
     }
-    return x->any_string;
+    return c->any_string;
 }
 
 static uint32_t
-any_number(di_gram_schema_t *x)
+any_number(di_gram_ctx_t *c)
 {
-    if (x->any_number == DI_GRAM_NONE) {
-        x->any_number = di_gram_rule_new(x->c, NULL);
-        x->c->rules[x->any_number].dfa = di_gram_lang_any_number(x->c);
+    if (c->any_number == DI_GRAM_NONE) {
+        c->any_number = di_gram_rule_new(c, NULL);
+        c->rules[c->any_number].dfa = di_gram_lang_any_number(c);
     }
-    return x->any_number;
+    return c->any_number;
 }
 
 #define INDENT_MAX  32u
@@ -473,7 +474,7 @@ region_names(object_t *o, class_t *k, const di_gram_dfa_t *named)
     const di_gram_dfa_t *d = di_gram_dfa_any(c);
 
     if (o->n_names == 0 && o->n_langs == 0) {
-        k->rule = any_string(o->b.x);
+        k->rule = any_string(o->b.c);
         return;
     }
     for (uint32_t i = 0; i < o->n_langs; i++)
@@ -723,6 +724,10 @@ scalar_texts(di_gram_ctx_t *c, const di_gram_forms_t *f, di_gram_type_t type,
     return all;
 }
 
+static uint32_t scalar_rule(di_gram_schema_t *x, const di_gram_dfa_t *texts,
+                            di_gram_type_t type);
+
+/* A large automaton is a rule of its own, which others like it share. */
 static void
 add_scalars(build_t *b, const di_gram_forms_t *f, di_gram_type_t type)
 {
@@ -730,8 +735,11 @@ add_scalars(build_t *b, const di_gram_forms_t *f, di_gram_type_t type)
     const di_gram_dfa_t *all = scalar_texts(b->c, f, type, &any);
 
     if (any)
-        di_gram_nfa_call(b->c, b->nfa, 0, string ? any_string(b->x)
-                                                 : any_number(b->x), b->end);
+        di_gram_nfa_call(b->c, b->nfa, 0, string ? any_string(b->c)
+                                                 : any_number(b->c), b->end);
+    else if (all != NULL && all->n > SCALAR_MAX)
+        di_gram_nfa_call(b->c, b->nfa, 0, scalar_rule(b->x, all, type),
+                         b->end);
     else if (all != NULL)
         di_gram_nfa_eps(b->c, b->nfa, embed(b, 0,
             string ? di_gram_dfa_string(b->c, all) : all), b->end);
@@ -784,29 +792,41 @@ only(const di_gram_forms_t *f, di_gram_type_t type)
 }
 
 static uint32_t
-scalar_rule(di_gram_schema_t *x, di_gram_forms_t *f, di_gram_type_t type)
+scalar_rule(di_gram_schema_t *x, const di_gram_dfa_t *texts,
+            di_gram_type_t type)
 {
-    bool                 string = type == DI_GRAM_T_STRING, any;
-    const di_gram_dfa_t *all = scalar_texts(x->c, f, type, &any);
-    di_gram_memo_t     **at, *m;
-    uint32_t             rule;
+    di_gram_memo_t **at = di_gram_bucket(x->c->scalars, &texts,
+                                         sizeof(texts) / 4);
+    di_gram_memo_t  *m;
+    uint32_t         rule;
 
-    if (any)
-        return string ? any_string(x) : any_number(x);
-    at = di_gram_bucket(x->scalars, &all, sizeof(all) / 4);
     for (m = *at; m != NULL; m = m->next) {
-        if (m->lang == all && m->forms->f.type == type)
+        if (m->lang == texts && m->type == type)
             return m->rule;
     }
     m = di_gram_alloc(x->c, 1, sizeof(*m));
-    m->lang = all;
-    m->forms = f;
+    m->lang = texts;
+    m->type = type;
     m->next = *at;
     *at = m;
-    all = string ? di_gram_dfa_string(x->c, all) : all;
+    if (type == DI_GRAM_T_STRING)
+        texts = di_gram_dfa_string(x->c, texts);
     rule = m->rule = di_gram_rule_new(x->c, NULL);
-    x->c->rules[rule].dfa = all;
+    x->c->rules[rule].dfa = texts;
     return rule;
+}
+
+/* The rule of forms that are all of one scalar type. */
+static uint32_t
+scalars_rule(di_gram_schema_t *x, const di_gram_forms_t *f,
+             di_gram_type_t type)
+{
+    bool                 any;
+    const di_gram_dfa_t *all = scalar_texts(x->c, f, type, &any);
+
+    if (!any)
+        return scalar_rule(x, all, type);
+    return type == DI_GRAM_T_STRING ? any_string(x->c) : any_number(x->c);
 }
 
 static di_gram_memo_t *
@@ -859,9 +879,9 @@ di_gram_conj_rule(di_gram_schema_t *x, di_gram_conj_t conj)
         }
     }
     if (only(m->forms, DI_GRAM_T_STRING)) {
-        m->rule = scalar_rule(x, m->forms, DI_GRAM_T_STRING);
+        m->rule = scalars_rule(x, m->forms, DI_GRAM_T_STRING);
     } else if (only(m->forms, DI_GRAM_T_NUMBER)) {
-        m->rule = scalar_rule(x, m->forms, DI_GRAM_T_NUMBER);
+        m->rule = scalars_rule(x, m->forms, DI_GRAM_T_NUMBER);
     } else {
         m->rule = di_gram_rule_new(x->c, NULL);
         m->todo = x->todo;

@@ -128,7 +128,7 @@ texts_memo(expand_t *e, char keyword, const char *s, size_t len)
     di_gram_work(e->c, len / 8 + 1);
     for (size_t i = 0; i <= len; i++)
         h = h * 31 + (uint8_t) key[i];
-    at = di_gram_bucket(e->x->texts, &h, 1);
+    at = di_gram_bucket(e->c->texts, &h, 1);
     for (m = *at; m != NULL; m = m->next) {
         if (strcmp(m->key, key) == 0 && strlen(key) == len + 1)
             return m;
