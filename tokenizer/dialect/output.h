@@ -47,6 +47,35 @@ void di_ebnf_end(di_ebnf_t *w);
 void di_ebnf_schema(di_ebnf_t *w, const char *terminal, const di_json_t *v,
                     const di_ebnf_from_t *from);
 
+/* The kinds of value that a schema allows: too many rather than too few, but
+ * 0 and one alone are exact for what schemas say in a usual way.  A part that
+ * nothing satisfies is an error of the compiler.  whole: what its references
+ * lead into. */
+enum {
+    DI_EBNF_STRING = 1, DI_EBNF_OTHER = 2,
+    DI_EBNF_ANY = DI_EBNF_STRING | DI_EBNF_OTHER,
+};
+unsigned di_ebnf_kinds(const di_json_t *whole, const di_json_t *v);
+
+/* A schema's text, without what says nothing of a value; false: it refers to
+ * others. */
+bool di_ebnf_value_text(const di_json_t *v, di_sbuf_t *b);
+/* "/NAME", as a step of a pointer that a reference may hold. */
+void di_ebnf_step(di_sbuf_t *b, di_str_t name);
+
+/* A schema inside of another one. */
+typedef struct {
+    di_ebnf_from_t   from;       /* of the whole                            */
+    const di_json_t *whole;
+    const di_json_t *schema;
+    const char      *path;       /* of it in the whole                      */
+    const di_sbuf_t *text;       /* NULL: it refers to others               */
+} di_ebnf_value_t;
+
+/* %json or %text, with it.  no_string: and the value is no string. */
+void di_ebnf_value(di_ebnf_t *w, const char *terminal,
+                   const di_ebnf_value_t *v, bool no_string);
+
 /* May tool i be called? */
 bool di_ebnf_callable(const di_ebnf_t *w, size_t i);
 /* What the arguments of its calls are held to, NULL: to be an object.  Strict

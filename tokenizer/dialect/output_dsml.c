@@ -15,6 +15,9 @@
  * text (%text), everything else as JSON.  A reference inside of it leads into
  * the whole schema, so that then goes along.
  *
+ * Many tools have many parameters that say the same beside their description,
+ * so equal schemas of values are one rule.
+ *
  * Parameters come in the schema's order, others behind them.  In any order
  * there is a rule for each set of those that came, for up to ANY_ORDER_MAX.
  */
@@ -26,27 +29,35 @@
 #include <string.h>
 
 #define ANY_ORDER_MAX  6
-#define NESTING_MAX    32        /* of references that a type is behind     */
-
-enum {
-    K_STRING = 1, K_OTHER = 2, K_ANY = K_STRING | K_OTHER,
-};
-
 /* A parameter that has a name. */
 typedef struct {
     di_str_t         name;
     const di_json_t *schema;
     bool             additional; /* the schema is that of all others        */
     bool             required;
+    size_t           value;      /* number of its value's rule              */
 } parameter_t;
+
+/* Rules of values, by their schemas. */
+typedef struct {
+    struct value_s {
+        char   *text;            /* own; NULL: like no other                */
+        size_t  len;
+        bool    best_effort;
+    }      *list;                /* [n] rules v0, v1 ...                    */
+    size_t  n;
+    size_t  cap;
+} values_t;
 
 typedef struct {
     di_ebnf_t       *w;
     const di_dsml_t *d;
+    values_t        *values;
     size_t           tool;       /* its number                              */
     di_ebnf_from_t   from;
     const di_json_t *schema;     /* of the arguments                        */
     const di_json_t *more;       /* of other parameters                     */
+    size_t           more_value; /* number of their rule                    */
     bool             closed;     /* there are no others                     */
     parameter_t     *list;       /* [n]                                     */
     size_t           n;
@@ -54,238 +65,6 @@ typedef struct {
 } arguments_t;
 
 static const di_json_t anything = { .type = DI_JSON_TRUE };
-
-/* --------------------------------------------------------------- kinds -- */
-
-static unsigned kinds_of(const arguments_t *a, const di_json_t *v,
-                         unsigned depth);
-
-static unsigned
-kind_of_type(const di_json_t *v)
-{
-    return v->type == DI_JSON_STRING && di_json_is(&v->v.str, "string")
-           ? K_STRING : K_OTHER;
-}
-
-static unsigned
-kind_of_value(const di_json_t *v)
-{
-    return v->type == DI_JSON_STRING ? K_STRING : K_OTHER;
-}
-
-/* What one of a list allows. */
-static unsigned
-any_of(const di_json_t *list, unsigned (*kind)(const di_json_t *))
-{
-    const di_json_t *m;
-    unsigned         kinds = 0;
-
-    for (m = list->v.list.first; m != NULL; m = m->next)
-        kinds |= kind(m);
-
-    return kinds;
-}
-
-static unsigned
-of_schemas(const arguments_t *a, const di_json_t *list, bool all,
-           unsigned depth)
-{
-    const di_json_t *m;
-    unsigned         kinds = all ? K_ANY : 0, k;
-
-    for (m = list->v.list.first; m != NULL; m = m->next) {
-        k = kinds_of(a, m, depth);
-        kinds = all ? kinds & k : kinds | k;
-    }
-
-    return kinds;
-}
-
-/* What "#/a/b" refers to in the whole schema, NULL: something else. */
-static const di_json_t *
-referred(const arguments_t *a, di_str_t ref)
-{
-    const di_json_t *v = a->schema, *m;
-    size_t           at = 1, end;
-
-    if (ref.len == 0 || ref.data[0] != '#'
-        || memchr(ref.data, '~', ref.len) != NULL
-        || memchr(ref.data, '%', ref.len) != NULL)
-        return NULL;
-
-    for (; at < ref.len && v != NULL; at = end) {
-        if (ref.data[at++] != '/' || v->type != DI_JSON_OBJECT)
-            return NULL;
-        for (end = at; end < ref.len && ref.data[end] != '/'; end++) {
-            /* void */
-        }
-        for (m = v->v.list.first; m != NULL; m = m->next) {
-            if (m->key.len == end - at
-                && memcmp(m->key.data, ref.data + at, end - at) == 0)
-                break;
-        }
-        v = m;
-    }
-
-    return v;
-}
-
-/* Can a value be a string, can it be something else?  Too many rather than
- * too few, but for a kind that a schema shuts out in a usual way it is exact:
- * a branch of the grammar that nothing satisfies would be an error. */
-static unsigned
-kinds_of(const arguments_t *a, const di_json_t *v, unsigned depth)
-{
-    const di_json_t *m, *to;
-    unsigned         kinds = v->type == DI_JSON_FALSE ? 0 : K_ANY;
-
-    if (v->type != DI_JSON_OBJECT || depth == 0)
-        return kinds;
-
-    for (m = v->v.list.first; m != NULL; m = m->next) {
-        bool list = m->type == DI_JSON_ARRAY;
-
-        if (di_json_is(&m->key, "type"))
-            kinds &= list ? any_of(m, kind_of_type) : kind_of_type(m);
-        else if (di_json_is(&m->key, "enum") && list)
-            kinds &= any_of(m, kind_of_value);
-        else if (di_json_is(&m->key, "const"))
-            kinds &= kind_of_value(m);
-        else if (di_json_is(&m->key, "allOf") && list)
-            kinds &= of_schemas(a, m, true, depth - 1);
-        else if ((di_json_is(&m->key, "anyOf")
-                  || di_json_is(&m->key, "oneOf")) && list)
-            kinds &= of_schemas(a, m, false, depth - 1);
-        else if (di_json_is(&m->key, "$ref") && m->type == DI_JSON_STRING) {
-            to = referred(a, m->v.str);
-            kinds &= to == NULL ? K_ANY : kinds_of(a, to, depth - 1);
-        }
-    }
-
-    return kinds;
-}
-
-/* ---------------------------------------------------------------- schemas */
-
-static bool
-has_reference(const di_json_t *v)
-{
-    const di_json_t *m;
-
-    if (v->type != DI_JSON_OBJECT && v->type != DI_JSON_ARRAY)
-        return false;
-
-    for (m = v->v.list.first; m != NULL; m = m->next) {
-        if ((v->type == DI_JSON_OBJECT && (di_json_is(&m->key, "$ref")
-             || di_json_is(&m->key, "$dynamicRef"))) || has_reference(m))
-            return true;
-    }
-
-    return false;
-}
-
-/* A pointer's step: "~" and "/" escaped, and what a reference can't hold. */
-static void
-add_step(di_sbuf_t *b, di_str_t name)
-{
-    static const char plain[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-        "-._$@!&'()*+,;=:";
-    char   code[8];
-    size_t i;
-
-    for (i = 0; i < name.len; i++) {
-        if (name.data[i] == '~') {
-            di_sbuf_lit(b, "~0");
-        } else if (name.data[i] == '/') {
-            di_sbuf_lit(b, "~1");
-        } else if (name.data[i] != '\0'
-                   && strchr(plain, name.data[i]) != NULL) {
-            di_sbuf_add(b, name.data + i, 1);
-        } else {
-            (void) snprintf(code, sizeof(code), "%%%02X",
-                            (unsigned) (unsigned char) name.data[i]);
-            di_sbuf_add(b, code, 3);
-        }
-    }
-}
-
-#define NAMED(n)  .key = { n, sizeof(n) - 1 }
-
-/* The whole schema, with an id of its own that references can name. */
-static void
-put_whole(arguments_t *a, di_sbuf_t *b, di_str_t *id)
-{
-    const di_json_t *own = di_json_get(a->schema, "$id");
-    di_json_t        whole = *a->schema;
-    di_json_t        named = { NAMED("$id"), .type = DI_JSON_STRING,
-                               .v.str = { "urn:arguments", 13 } };
-
-    if (own == NULL) {
-        named.next = whole.v.list.first;
-        whole.v.list.first = &named;
-        whole.v.list.n++;
-    }
-
-    *id = own == NULL ? named.v.str : own->v.str;
-    di_json_add_tree(b, &whole, DI_JSON_COMPACT);
-}
-
-/* What else than a string. */
-static const char no_strings[] =
-    "\"type\":[\"null\",\"boolean\",\"number\",\"array\",\"object\"],";
-
-/* The part of a value at `path` of the whole schema: by itself, or, where it
- * refers to others, as a reference into the whole. */
-static void
-put_value(arguments_t *a, const char *terminal, const di_json_t *v,
-          const char *path, bool no_string)
-{
-    const di_json_t *draft = di_json_get(a->schema, "$schema");
-    bool             refers = has_reference(v);
-    di_ebnf_from_t   from = a->from;
-    di_sbuf_t        ref = { 0 }, *b;
-    di_str_t         id;
-
-    from.path = refers ? "" : path;
-    from.root = refers ? "#/definitions/_" : "#/allOf/0";
-    b = di_ebnf_begin(a->w, terminal, &from);
-    if (b == NULL)
-        return;
-
-    di_sbuf_lit(b, "{");
-    if (no_string)
-        di_sbuf_add(b, no_strings, sizeof(no_strings) - 1);
-
-    if (!refers) {
-        di_sbuf_lit(b, "\"allOf\":[");
-        di_json_add_tree(b, v, DI_JSON_COMPACT);
-        di_sbuf_lit(b, "]}");
-        di_ebnf_end(a->w);
-        return;
-    }
-
-    if (draft != NULL) {
-        di_sbuf_lit(b, "\"$schema\":");
-        di_json_add_tree(b, draft, DI_JSON_COMPACT);
-        di_sbuf_lit(b, ",");
-    }
-    di_sbuf_lit(b, "\"definitions\":{\"_\":");
-    put_whole(a, b, &id);
-    di_sbuf_lit(b, "},\"allOf\":[{\"$ref\":");
-
-    di_sbuf_add(&ref, id.data, id.len);
-    di_sbuf_lit(&ref, "#");
-    di_sbuf_add(&ref, path, strlen(path));
-    if (ref.failed)
-        di_ebnf_no_memory(a->w);
-    else
-        di_json_add_plain(b, (di_str_t) { ref.data, ref.len });
-    di_sbuf_free(&ref);
-
-    di_sbuf_lit(b, "}]}");
-    di_ebnf_end(a->w);
-}
 
 /* ----------------------------------------------------------------- values */
 
@@ -305,62 +84,124 @@ put_tag(di_ebnf_t *w, const di_dsml_t *d, const char *before,
     di_ebnf_put(w, " ");
 }
 
-/* Rule NAME: all behind a parameter's name. */
+/* Rule vN: all behind a parameter's name. */
 static void
-put_value_rule(arguments_t *a, const char *name, const di_json_t *v,
-               const char *path)
+put_value_rule(di_ebnf_t *w, const di_dsml_t *d, size_t n,
+               const di_ebnf_value_t *v)
 {
-    di_ebnf_t *w = a->w;
-    unsigned   kinds = kinds_of(a, v, NESTING_MAX);
+    unsigned kinds = di_ebnf_kinds(v->whole, v->schema);
 
-    di_ebnf_print(w, "%s ::= \"\\\" string=\\\"\" (", name);
-    if (kinds & K_STRING) {
+    di_ebnf_print(w, "v%zu ::= \"\\\" string=\\\"\" (", n);
+    if (kinds & DI_EBNF_STRING) {
         di_ebnf_put(w, "\"true\\\">\" ");
-        put_value(a, "%text", v, path, false);
+        di_ebnf_value(w, "%text", v, false);
     }
-    if (kinds == K_ANY)
+    if (kinds == DI_EBNF_ANY)
         di_ebnf_put(w, " | ");
-    if (kinds & K_OTHER) {
+    if (kinds & DI_EBNF_OTHER) {
         di_ebnf_put(w, "\"false\\\">\" ");
-        put_value(a, "%json", v, path, kinds == K_ANY);
+        di_ebnf_value(w, "%json", v, kinds == DI_EBNF_ANY);
     }
     di_ebnf_put(w, ") ");
-    put_tag(w, a->d, "</", a->d->parameter, ">");
+    put_tag(w, d, "</", d->parameter, ">");
     di_ebnf_put(w, "\n");
+}
+
+/* The number of the rule of values with this schema and no other; SIZE_MAX:
+ * there is none. */
+static size_t
+find_value(const values_t *values, const di_sbuf_t *text, bool best_effort)
+{
+    size_t i;
+
+    for (i = 0; i < values->n; i++) {
+        if (values->list[i].len == text->len
+            && values->list[i].best_effort == best_effort
+            && memcmp(values->list[i].text, text->data, text->len) == 0)
+            return i;
+    }
+
+    return SIZE_MAX;
+}
+
+/* A new one; takes the text's bytes, NULL: it is never found. */
+static size_t
+add_value(di_ebnf_t *w, values_t *values, di_sbuf_t *text, bool best_effort)
+{
+    struct value_s *wider;
+    size_t          cap;
+
+    if (values->n == values->cap) {
+        cap = values->cap == 0 ? 32 : values->cap * 2;
+        wider = realloc(values->list, cap * sizeof(*wider));
+        if (wider == NULL) {
+            di_ebnf_no_memory(w);
+            return 0;
+        }
+        values->list = wider;
+        values->cap = cap;
+    }
+
+    values->list[values->n] = (struct value_s) { NULL, 0, best_effort };
+    if (text != NULL) {
+        values->list[values->n].text = text->data;
+        values->list[values->n].len = text->len;
+        *text = (di_sbuf_t) { 0 };
+    }
+
+    return values->n++;
+}
+
+/* The rule of values with this schema; its number. */
+static size_t
+value_rule(arguments_t *a, const di_json_t *schema, const char *path)
+{
+    di_sbuf_t       text = { 0 };
+    bool            alone = di_ebnf_value_text(schema, &text);
+    di_ebnf_value_t v = { a->from, a->schema, schema, path,
+                          alone ? &text : NULL };
+    size_t          n = SIZE_MAX;
+
+    if (text.failed)
+        di_ebnf_no_memory(a->w);
+    else if (alone)
+        n = find_value(a->values, &text, a->from.best_effort);
+
+    if (n == SIZE_MAX && a->w->rc == DI_OK) {
+        put_value_rule(a->w, a->d, a->values->n, &v);
+        n = add_value(a->w, a->values, alone ? &text : NULL,
+                      a->from.best_effort);
+    }
+
+    di_sbuf_free(&text);
+    return n;
 }
 
 static void
 put_values(arguments_t *a)
 {
-    const parameter_t *p;
-    di_sbuf_t          path = { 0 };
-    char               name[48];
+    parameter_t *p;
+    di_sbuf_t    path = { 0 };
 
     for (p = a->list; p < a->list + a->n; p++) {
         path.len = 0;
         if (p->additional) {
             di_sbuf_lit(&path, "/additionalProperties");
         } else {
-            di_sbuf_lit(&path, "/properties/");
-            add_step(&path, p->name);
+            di_sbuf_lit(&path, "/properties");
+            di_ebnf_step(&path, p->name);
         }
         di_sbuf_add(&path, "", 1);
         if (path.failed) {
             di_ebnf_no_memory(a->w);
             break;
         }
-
-        (void) snprintf(name, sizeof(name), "v%zu-%zu", a->tool,
-                        (size_t) (p - a->list));
-        put_value_rule(a, name, p->schema, path.data);
+        p->value = value_rule(a, p->schema, path.data);
     }
 
     di_sbuf_free(&path);
-    if (a->closed)
-        return;
-
-    (void) snprintf(name, sizeof(name), "more%zu", a->tool);
-    put_value_rule(a, name, a->more, "/additionalProperties");
+    if (!a->closed)
+        a->more_value = value_rule(a, a->more, "/additionalProperties");
 }
 
 /* ------------------------------------------------------------- parameters */
@@ -370,7 +211,7 @@ put_parameter(arguments_t *a, size_t i)
 {
     put_tag(a->w, a->d, "\n<", a->d->parameter, " name=\"");
     di_ebnf_text(a->w, a->list[i].name.data, a->list[i].name.len);
-    di_ebnf_print(a->w, " v%zu-%zu", a->tool, i);
+    di_ebnf_print(a->w, " v%zu", a->list[i].value);
 }
 
 /* Any number of other parameters, whose names are none of those. */
@@ -402,7 +243,7 @@ put_others(arguments_t *a)
         di_sbuf_lit(b, "]}");
     di_sbuf_lit(b, "}");
     di_ebnf_end(a->w);
-    di_ebnf_print(a->w, " more%zu)* ", a->tool);
+    di_ebnf_print(a->w, " v%zu)* ", a->more_value);
 }
 
 static void
@@ -490,7 +331,7 @@ is_hard(const di_json_t *m)
 static bool
 can_be(const arguments_t *a, const di_json_t *schema)
 {
-    return kinds_of(a, schema, NESTING_MAX) != 0;
+    return di_ebnf_kinds(a->schema, schema) != 0;
 }
 
 static parameter_t *
@@ -541,7 +382,8 @@ list_parameters(arguments_t *a, const di_json_t *properties,
         p = find_parameter(a, m->v.str);
         if (p == NULL) {
             p = &a->list[a->n++];
-            *p = (parameter_t) { m->v.str, a->more, true, true };
+            *p = (parameter_t) { .name = m->v.str, .schema = a->more,
+                                 .additional = true };
         }
         p->required = a->required = true;
     }
@@ -596,10 +438,11 @@ read_schema(arguments_t *a)
 
 /* Rules of a tool's arguments: argsN and what it needs. */
 static void
-put_arguments(di_ebnf_t *w, const di_dsml_t *d, size_t tool)
+put_arguments(di_ebnf_t *w, const di_dsml_t *d, values_t *values, size_t tool)
 {
     static const di_json_t empty = { .type = DI_JSON_OBJECT };
-    arguments_t            a = { .w = w, .d = d, .tool = tool };
+    arguments_t            a = { .w = w, .d = d, .values = values,
+                                 .tool = tool };
     bool                   any_order = w->constraint->any_order;
 
     a.schema = di_ebnf_held(w, w->conv->tools[tool], &a.from);
@@ -614,11 +457,11 @@ put_arguments(di_ebnf_t *w, const di_dsml_t *d, size_t tool)
                        " order.", ANY_ORDER_MAX, a.from.param);
 
     if (w->rc == DI_OK) {
+        put_values(&a);
         if (any_order)
             put_any_order(&a);
         else
             put_in_order(&a);
-        put_values(&a);
     }
 
     free(a.list);
@@ -626,20 +469,63 @@ put_arguments(di_ebnf_t *w, const di_dsml_t *d, size_t tool)
 
 /* ------------------------------------------------------------------ calls */
 
+/* The tool whose rule of arguments this one shares: the first of those that
+ * are held to be an object and no more, or itself. */
+static size_t
+arguments_of(const di_ebnf_t *w, size_t tool)
+{
+    di_ebnf_from_t from;
+    size_t         i;
+
+    if (di_ebnf_held(w, w->conv->tools[tool], &from) != NULL)
+        return tool;
+
+    for (i = 0; i < tool; i++) {
+        if (di_ebnf_callable(w, i)
+            && di_ebnf_held(w, w->conv->tools[i], &from) == NULL)
+            break;
+    }
+
+    return i;
+}
+
+static void
+put_call(di_ebnf_t *w, const di_dsml_t *d)
+{
+    const di_tool_t *t;
+    size_t           i, n = 0;
+
+    di_ebnf_put(w, "call ::= ");
+    put_tag(w, d, "<", d->invoke, " name=\"");
+    di_ebnf_put(w, "(");
+    for (i = 0; i < w->conv->n_tools; i++) {
+        if (!di_ebnf_callable(w, i))
+            continue;
+        t = w->conv->tools[i];
+        di_ebnf_put(w, n++ > 0 ? " | " : "");
+        di_ebnf_text(w, t->name.data, t->name.len);
+        di_ebnf_print(w, " \"\\\">\" args%zu", arguments_of(w, i));
+    }
+    di_ebnf_put(w, ") ");
+    put_tag(w, d, "</", d->invoke, ">");
+    di_ebnf_put(w, "\n");
+}
+
 void
 di_ebnf_dsml(di_ebnf_t *w, const di_dsml_t *d)
 {
-    size_t i, n = 0;
+    values_t values = { 0 };
+    size_t   i;
 
     /* Where the prompt opened the block, the first call comes next. */
     di_ebnf_put(w, "calls ::= ");
-    if (!w->parsing->forced) {
+    if (!w->parsing->forced)
         put_tag(w, d, "\n\n<", d->block, ">\n");
-    }
     di_ebnf_put(w, "block\n");
 
     if (w->conv->choice != DI_CHOICE_REQUIRED
-        && w->constraint->kind == DI_CONSTRAINT_NONE) {
+        && w->constraint->kind == DI_CONSTRAINT_NONE)
+    {
         di_ebnf_put(w, "text ::= ");
         di_ebnf_free(w, d->id, d->mark);
         di_ebnf_put(w, " (");
@@ -651,24 +537,15 @@ di_ebnf_dsml(di_ebnf_t *w, const di_dsml_t *d)
     if (!w->constraint->one_call)
         di_ebnf_put(w, "(\"\\n\" call)* ");
     put_tag(w, d, "\n</", d->block, ">");
-
-    di_ebnf_put(w, "\ncall ::= ");
-    put_tag(w, d, "<", d->invoke, " name=\"");
-    di_ebnf_put(w, "(");
-    for (i = 0; i < w->conv->n_tools; i++) {
-        if (!di_ebnf_callable(w, i))
-            continue;
-        di_ebnf_put(w, n++ > 0 ? " | " : "");
-        di_ebnf_text(w, w->conv->tools[i]->name.data,
-                     w->conv->tools[i]->name.len);
-        di_ebnf_print(w, " \"\\\">\" args%zu", i);
-    }
-    di_ebnf_put(w, ") ");
-    put_tag(w, d, "</", d->invoke, ">");
     di_ebnf_put(w, "\n");
+    put_call(w, d);
 
     for (i = 0; i < w->conv->n_tools && w->rc == DI_OK; i++) {
-        if (di_ebnf_callable(w, i))
-            put_arguments(w, d, i);
+        if (di_ebnf_callable(w, i) && arguments_of(w, i) == i)
+            put_arguments(w, d, &values, i);
     }
+
+    for (i = 0; i < values.n; i++)
+        free(values.list[i].text);
+    free(values.list);
 }
