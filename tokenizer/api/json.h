@@ -99,8 +99,21 @@ di_json_is(const di_str_t *s, const char *text)
 /* Make room for `more` bytes; false: out of memory (b->failed is set). */
 bool di_sbuf_room(di_sbuf_t *b, size_t more);
 
+/* di_sbuf_add() of a literal, mostly a few moves. */
 #define di_sbuf_lit(b, literal)                                              \
-    di_sbuf_add(b, "" literal, sizeof(literal) - 1)
+    di_sbuf_lit_add(b, "" literal, sizeof(literal) - 1)
+
+static inline void
+di_sbuf_lit_add(di_sbuf_t *b, const char *data, size_t len)
+{
+    if (b->failed || len > b->cap - b->len) {
+        di_sbuf_add(b, data, len);
+        return;
+    }
+
+    memcpy(b->data + b->len, data, len);
+    b->len += len;
+}
 
 /* Text as the inside of a JSON string.  Controls, quote, backslash and the
  * line separators U+0085, U+2028 and U+2029 are escaped, so that an SSE event
