@@ -64,6 +64,7 @@ fuzz_grammar(di_gram_kind_t kind, const uint8_t *data, size_t size)
 {
     di_gram_opts_t opts = {
         .any_order = size % 2 == 0, .flexible = size % 3 == 0,
+        .best_effort = size % 5 == 0,
         .limits = { .memory_bytes = 16 << 20, .work = 300000 },
     };
     di_gram_err_t  err = { 0 };

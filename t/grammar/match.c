@@ -4,8 +4,11 @@
  * Reads JSON lines, answers each with one line, in order:
  *
  *     {"schema"|"regex"|"ebnf"|"choice"|"output": ..., "text": "..." or
- *      "text_base64": "...", "any_order": true, "whitespace": "flexible"}
+ *      "text_base64": "...", "any_order": true, "whitespace": "flexible",
+ *      "best_effort": true}
  *     {"accept": true}   or   {"error": {"keyword": "...", ...}}
+ *
+ * With best effort, "dropped" lists the paths of keywords gone without.
  *
  * A schema and a list of choices are JSON values (a schema may also be a
  * string that holds one); white space is compact unless asked for.
@@ -91,14 +94,29 @@ match(const void *blob, size_t blob_bytes, const char *text, size_t len)
     return answer;
 }
 
+static void
+tell_dropped(json_t *out, const di_gram_dropped_t *dropped)
+{
+    json_t *list = json_array();
+
+    for (uint32_t i = 0; i < dropped->n; i++)
+        json_array_append_new(list, json_string(dropped->v[i].path));
+    if (dropped->n > 0)
+        json_object_set(out, "dropped", list);
+    json_decref(list);
+}
+
 static json_t *
 answer(const json_t *line)
 {
     const char    *white = json_string_value(json_object_get(line,
                                                              "whitespace"));
+    di_gram_dropped_t dropped = { 0 };
     di_gram_opts_t opts = {
         .any_order = json_is_true(json_object_get(line, "any_order")),
         .flexible = white != NULL && strcmp(white, "flexible") == 0,
+        .best_effort = json_is_true(json_object_get(line, "best_effort")),
+        .dropped = &dropped,
     };
     di_gram_err_t  err = { 0 };
     const json_t  *v = NULL;
@@ -139,6 +157,7 @@ answer(const json_t *line)
     } else {
         out = match(blob, blob_bytes, text, len);
         free(blob);
+        tell_dropped(out, &dropped);
     }
     free(text);
     return out;

@@ -2,9 +2,10 @@
  * grammar_cases.c - grammars, texts that hold them and texts that don't.
  *
  * t/data/grammar/cases.jsonl: a line is a grammar with the texts it accepts
- * ("yes") and refuses ("no"), or the keyword that its error names.  Each
- * text is matched at once and byte by byte; every accepted text is cut at
- * each byte, which must leave a text that can still be finished.
+ * ("yes") and refuses ("no"), or the keyword that its error names; what is
+ * "dropped" where it may do its best.  Each text is matched at once and byte
+ * by byte; every accepted text is cut at each byte, which must leave a text
+ * that can still be finished.
  */
 
 #include <jansson.h>
@@ -57,12 +58,32 @@ check_text(di_gram_t *g, const char *s, size_t len, bool want,
 }
 
 static void
+check_dropped(const char *line, const json_t *want,
+              const di_gram_dropped_t *dropped)
+{
+    const json_t *v;
+    size_t        i;
+
+    if (json_array_size(want) != dropped->n)
+        printf("%s", line);
+    CHECK_EQ_INT(json_array_size(want), dropped->n);
+    json_array_foreach(want, i, v) {
+        const char *path = i < dropped->n ? dropped->v[i].path : "";
+
+        CHECK_EQ_STR(path, json_string_value(v));
+        CHECK(i >= dropped->n || dropped->v[i].part == -1);
+        CHECK(i >= dropped->n || strstr(path, dropped->v[i].keyword) != NULL);
+    }
+}
+
+static void
 check_line(const char *line, const json_t *c)
 {
-    di_gram_err_t  err = { 0 };
-    di_gram_t     *g = grammar_of(c, &err);
-    const json_t  *v, *error = json_object_get(c, "error");
-    size_t         i;
+    di_gram_err_t     err = { 0 };
+    di_gram_dropped_t dropped;
+    di_gram_t        *g = grammar_of(c, &dropped, &err);
+    const json_t     *v, *error = json_object_get(c, "error");
+    size_t            i;
 
     if (error != NULL) {
         if (g != NULL || strcmp(err.keyword, json_string_value(error)) != 0)
@@ -79,6 +100,7 @@ check_line(const char *line, const json_t *c)
     CHECK(g != NULL);
     if (g == NULL)
         return;
+    check_dropped(line, json_object_get(c, "dropped"), &dropped);
     json_array_foreach(json_object_get(c, "yes"), i, v)
         check_text(g, json_string_value(v), json_string_length(v), true,
                    line);

@@ -28,15 +28,18 @@ grammar_make(di_gram_kind_t kind, const char *s, size_t len,
     return g;
 }
 
-/* {"regex"|"ebnf"|"choice"|"schema": ...} with "any_order", "whitespace". */
+/* {"regex"|"ebnf"|"choice"|"schema": ...} with "any_order", "whitespace",
+ * "best_effort". */
 static inline di_gram_t *
-grammar_of(const json_t *c, di_gram_err_t *err)
+grammar_of(const json_t *c, di_gram_dropped_t *dropped, di_gram_err_t *err)
 {
     static const char *const names[] = { "schema", "regex", "ebnf",
                                          "choice" };
     const di_gram_opts_t opts = {
         .any_order = json_is_true(json_object_get(c, "any_order")),
         .flexible = json_is_true(json_object_get(c, "whitespace")),
+        .best_effort = json_is_true(json_object_get(c, "best_effort")),
+        .dropped = dropped,
     };
     const json_t *v = NULL;
     di_gram_t    *g;

@@ -159,7 +159,7 @@ main(void)
     mask = malloc(di_gram_mask_words(x) * sizeof(*mask));
 
     for (size_t i = 0; i < n_lines; i++) {
-        di_gram_t *g = grammar_of(lines[i], &err);
+        di_gram_t *g = grammar_of(lines[i], NULL, &err);
 
         for (int k = 0; g != NULL && k < 3; k++)
             walk(v, k == 2 ? small : x, g, mask);

@@ -288,6 +288,35 @@ test_limits(void)
     }
 }
 
+/* As many keywords may be dropped as the list holds, and no more. */
+static void
+test_dropped(void)
+{
+    for (int n = DI_GRAM_DROPPED_MAX; n <= DI_GRAM_DROPPED_MAX + 1; n++) {
+        di_gram_dropped_t    dropped;
+        const di_gram_opts_t opts = {
+            .best_effort = true, .dropped = &dropped,
+        };
+        di_gram_err_t        err = { 0 };
+        char                 s[4096];
+        size_t               len = (size_t) sprintf(s, "{\"prefixItems\":[{}");
+        di_gram_t           *g;
+
+        for (int i = 0; i < n; i++)
+            len += (size_t) sprintf(s + len, ",{\"format\":\"color\"}");
+        len += (size_t) sprintf(s + len, "]}");
+        g = grammar_make(DI_GRAM_SCHEMA, s, len, &opts, &err);
+        CHECK_EQ_INT(g != NULL, n == DI_GRAM_DROPPED_MAX);
+        if (g != NULL) {
+            CHECK_EQ_INT(dropped.n, n);
+            CHECK_EQ_STR(dropped.v[n - 1].keyword, "format");
+        } else {
+            CHECK_EQ_STR(err.keyword, "format");
+        }
+        di_gram_unref(g);
+    }
+}
+
 /* Grammars that would crash or stall a careless compiler: an error at once,
  * or, where it is a large but honest one, a grammar. */
 static void
@@ -348,6 +377,7 @@ main(void)
     test_depth();
     test_blobs();
     test_limits();
+    test_dropped();
     test_bombs();
     return check_done("grammar_match");
 }

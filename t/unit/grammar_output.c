@@ -196,6 +196,27 @@ test_errors(void)
     }
 }
 
+/* The only keyword that goes is that of one part. */
+static void
+test_dropped(void)
+{
+    static const char    s[] =
+        "root ::= %json{\"type\":\"integer\"} %json{\"type\":\"string\","
+        "\"format\":\"color\"} %json{\"type\":\"null\"}";
+    di_gram_dropped_t    dropped;
+    const di_gram_opts_t opts = { .best_effort = true, .dropped = &dropped };
+    di_gram_err_t        err;
+    di_gram_t           *g = grammar_make(DI_GRAM_OUTPUT, s, strlen(s), &opts,
+                                          &err);
+
+    CHECK(g != NULL && accepts(g, "1\"a\"null") && !accepts(g, "11null"));
+    CHECK_EQ_INT(dropped.n, 1);
+    CHECK_EQ_INT(dropped.v[0].part, 1);
+    CHECK_EQ_STR(dropped.v[0].keyword, "format");
+    CHECK_EQ_STR(dropped.v[0].path, "#/format");
+    di_gram_unref(g);
+}
+
 /* A deep nest of rules, and rules of free text in each other. */
 static void
 test_nest(int n, bool text, bool fine)
@@ -305,6 +326,7 @@ main(void)
     mask = malloc(di_gram_mask_words(x) * sizeof(*mask));
     test_cases();
     test_errors();
+    test_dropped();
     test_nest(10, true, true);
     test_nest(100, true, false);
     test_nest(100, false, true);

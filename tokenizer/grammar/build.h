@@ -156,6 +156,9 @@ typedef struct {
     uint32_t         n_parts, parts_cap;
 
     json_t          *json;          /* array of what was parsed; owned       */
+    json_t          *doc;           /* schema at hand                        */
+    json_t          *changed;       /* array by part of schemas that lost
+                                       keywords, else null; owned            */
     uint8_t         *blob;          /* the result; malloc'd                  */
     size_t           blob_bytes;
 } di_gram_ctx_t;
@@ -264,6 +267,10 @@ const di_gram_dfa_t *di_gram_schema_texts(di_gram_ctx_t *c, json_t *schema);
  * *used: its bytes; *free: it may be any text. */
 di_gram_node_t *di_gram_output(di_gram_ctx_t *c, const char *s, size_t len,
                                const char *path, size_t *used, bool *free);
+
+/* drop.c: take the keyword at fault out of c->doc, or another one before it;
+ * false: there is none that can go. */
+bool di_gram_drop(di_gram_ctx_t *c, di_gram_dropped_t *dropped);
 
 /* link.c: trim what can't finish, lower to bytes, write the blob. */
 void di_gram_link(di_gram_ctx_t *c);

@@ -190,35 +190,80 @@ compile(di_gram_ctx_t *c, di_gram_kind_t kind, const char *text, size_t len)
     di_gram_link(c);
 }
 
+static void
+free_blocks(di_gram_ctx_t *c)
+{
+    di_gram_block_t *b, *next;
+
+    for (b = c->blocks; b != NULL; b = next) {
+        next = b->next;
+        free(b);
+    }
+    c->blocks = NULL;
+}
+
+/* Compile once, from nothing but what earlier attempts changed. */
+static int
+attempt(di_gram_ctx_t *c, di_gram_kind_t kind, const char *text, size_t len)
+{
+    free_blocks(c);
+    json_decref(c->json);
+    *c = (di_gram_ctx_t) {
+        .opts = c->opts, .err = c->err, .work_left = c->work_left,
+        .memory_left = c->opts.limits.memory_bytes, .changed = c->changed,
+        .ws_rule = DI_GRAM_NONE, .part = -1,
+    };
+    if (setjmp(c->out) != 0)
+        return c->err->code;
+    compile(c, kind, text, len);
+    return DI_OK;
+}
+
+/* Without the keyword at fault, the next attempt may do; false: it won't. */
+static bool
+may_try_again(di_gram_ctx_t *c, di_gram_dropped_t *dropped)
+{
+    size_t at = c->err->part < 0 ? 0 : (size_t) c->err->part;
+
+    if (!c->opts.best_effort || !di_gram_drop(c, dropped))
+        return false;
+    if (c->changed == NULL)
+        c->changed = json_array();
+    while (json_array_size(c->changed) <= at) {
+        if (json_array_append_new(c->changed, json_null()) != 0)
+            return false;
+    }
+    return json_array_set(c->changed, at, c->doc) == 0;
+}
+
 int
 di_gram_compile(di_gram_kind_t kind, const char *text, size_t len,
                 const di_gram_opts_t *opts, void **blob, size_t *blob_bytes,
                 di_gram_err_t *err)
 {
-    di_gram_err_t    own;
-    di_gram_ctx_t    c = { .opts = *opts, .err = err != NULL ? err : &own };
-    di_gram_block_t *b, *next;
-    volatile int     rc = DI_OK;
+    di_gram_dropped_t own_dropped, *dropped = opts->dropped;
+    di_gram_err_t     own_err;
+    di_gram_ctx_t     c = { .opts = *opts, .err = err };
+    int               rc;
 
+    if (err == NULL)
+        c.err = &own_err;
+    if (dropped == NULL)
+        dropped = &own_dropped;
+    dropped->n = 0;
     if (c.opts.limits.memory_bytes == 0)
         c.opts.limits.memory_bytes = MEMORY_DEFAULT;
     if (c.opts.limits.blob_bytes == 0)
         c.opts.limits.blob_bytes = BLOB_DEFAULT;
-    c.memory_left = c.opts.limits.memory_bytes;
     c.work_left = opts->limits.work != 0 ? opts->limits.work : WORK_DEFAULT;
-    c.ws_rule = DI_GRAM_NONE;
-    c.part = -1;
 
-    if (setjmp(c.out) == 0)
-        compile(&c, kind, text, len);
-    else
-        rc = c.err->code;
+    rc = attempt(&c, kind, text, len);
+    while (rc != DI_OK && may_try_again(&c, dropped))
+        rc = attempt(&c, kind, text, len);
 
-    for (b = c.blocks; b != NULL; b = next) {
-        next = b->next;
-        free(b);
-    }
+    free_blocks(&c);
     json_decref(c.json);
+    json_decref(c.changed);
     if (rc != DI_OK) {
         free(c.blob);
         return rc;

@@ -71,11 +71,28 @@ typedef struct {
                                20 million                                    */
 } di_gram_limits_t;
 
+#define DI_GRAM_DROPPED_MAX  32
+
+/* Keywords of schemas that a grammar goes without. */
+typedef struct {
+    uint32_t n;
+    struct {
+        int  part;          /* of DI_GRAM_OUTPUT; -1: the only schema        */
+        char keyword[48];
+        char path[200];     /* JSON pointer to it                            */
+    } v[DI_GRAM_DROPPED_MAX];
+} di_gram_dropped_t;
+
 typedef struct {
     bool     any_order;     /* of properties; false: the schema's order      */
     bool     flexible;      /* white space between JSON's tokens: one blank,
                                or a line feed and up to 32 blanks; false:
                                none                                          */
+    bool     best_effort;   /* go without keywords of a schema that can't be
+                               held, up to DI_GRAM_DROPPED_MAX of them, and
+                               hold the rest: all that the schema allows is
+                               allowed, and more.  false: refuse them        */
+    di_gram_dropped_t *dropped;     /* out: which; NULL: don't tell          */
     di_gram_limits_t limits;
 } di_gram_opts_t;
 

@@ -13,6 +13,7 @@ di_gram_key(di_gram_kind_t kind, const char *text, size_t len,
 {
     const uint64_t head[] = {
         DI_GRAM_VERSION, (uint64_t) kind, opts->any_order, opts->flexible,
+        opts->best_effort,
         opts->limits.memory_bytes, opts->limits.blob_bytes, opts->limits.work,
     };
     EVP_MD_CTX *md = EVP_MD_CTX_new();

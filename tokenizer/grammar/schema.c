@@ -461,12 +461,25 @@ read_draft(di_gram_schema_t *x, const json_t *schema)
     di_gram_refuse(x, schema, "$schema", "is not a known draft");
 }
 
+/* A schema, or what an earlier attempt left of it. */
+static json_t *
+changed(const di_gram_ctx_t *c, json_t *v)
+{
+    json_t *now = json_array_get(c->changed, c->part < 0
+                                             ? 0 : (size_t) c->part);
+
+    return now == NULL || json_is_null(now) ? v : now;
+}
+
 /* Begin with a schema; what it says. */
 static di_gram_conj_t
 begin(di_gram_schema_t *x, di_gram_ctx_t *c, json_t *schema)
 {
-    di_gram_lit_t lit = { .v = schema };
+    di_gram_lit_t lit;
 
+    schema = changed(c, schema);
+    lit = (di_gram_lit_t) { .v = schema };
+    c->doc = schema;
     *x = (di_gram_schema_t) { .c = c };
     x->made = di_gram_keep(c, json_array());
     x->where = di_gram_alloc(c, DI_GRAM_BUCKETS, sizeof(*x->where));
