@@ -13,7 +13,7 @@
 
 #include "vocab.h"
 
-#define DI_CACHE_BITS       14      /* sets: 1 MB of entries                 */
+#define DI_CACHE_BITS       15      /* sets: 2 MB of entries                 */
 #define DI_CACHE_IDS        4
 #define DI_CACHE_WIDE_BITS  12      /* sets: 512 KB                          */
 #define DI_CACHE_WIDE_IDS   8

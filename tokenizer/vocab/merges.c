@@ -1,10 +1,9 @@
 /*
  * merges.c - the merge rules of byte-pair encoding.
  *
- * The rules lie in open-addressed tables, half full at most, in which a
- * look-up is nearly always one cache line.  Encoding asks mostly for pairs
- * that have no rule: a table of bits, eight or more for each rule, spares
- * nine of ten of these the way to the big table.
+ * The rules lie in tables in which a look-up is nearly always one cache line.
+ * Encoding asks mostly for pairs that have no rule: a table of bits, eight or
+ * more for each rule, spares nine of ten of these the way to the big one.
  *
  * A vocabulary that was trained makes a token before it uses it, so ranks
  * grow from a token's sides to the token, and BPE applies its rules in the
@@ -24,43 +23,42 @@
 
 #define MERGES_AHEAD  16            /* rules for which memory is asked early */
 
-static bool
-merges_alloc(di_merges_table_t *t, uint64_t n)
+/* A power of two, n at least. */
+static uint64_t
+merges_size(uint64_t n)
 {
     uint64_t size = 16;
 
-    while (size < n * 2)
+    while (size < n)
         size *= 2;
-    t->mask = size - 1;
-    t->slots = di_table_alloc(size, sizeof(*t->slots), 0);
-    return t->slots != NULL;
+    return size;
 }
 
 bool
 di_merges_init(di_merges_t *m, uint32_t n_tokens, uint64_t n_rules)
 {
     uint64_t first = n_rules < DI_MERGES_FIRST ? n_rules : DI_MERGES_FIRST;
+    uint64_t buckets = merges_size(first / 2);
 
-    if (!merges_alloc(&m->first, first)
-        || !merges_alloc(&m->rest, n_rules - first))
-        return false;
-    /* Twice as many bits as a table of all has slots, at least. */
-    m->maybe_mask = (m->rest.mask + m->first.mask + 1) / 16 | 1;
-    for (uint64_t i = m->maybe_mask; i != 0; i >>= 1)
-        m->maybe_mask |= i;
+    m->first_mask = buckets - 1;
+    m->rest_mask = merges_size(n_rules * 2) - 1;
+    m->maybe_mask = merges_size(n_rules / 8) - 1;
+    m->first = di_table_alloc(buckets * DI_MERGES_BUCKET, sizeof(*m->first),
+                              0);
+    m->rest = di_table_alloc(m->rest_mask + 1, sizeof(*m->rest), 0);
     m->maybe = di_table_alloc(m->maybe_mask + 1, sizeof(*m->maybe), 0);
     m->makes = di_table_alloc(n_rules + 2, sizeof(*m->makes), 0);
     m->tokens = di_table_alloc(n_tokens, sizeof(*m->tokens), 0);
     m->bytes = di_table_alloc(256 * 256, sizeof(*m->bytes), 0xff);
-    return m->maybe != NULL && m->makes != NULL && m->tokens != NULL
-           && m->bytes != NULL;
+    return m->first != NULL && m->rest != NULL && m->maybe != NULL
+           && m->makes != NULL && m->tokens != NULL && m->bytes != NULL;
 }
 
 void
 di_merges_deinit(di_merges_t *m)
 {
-    free(m->first.slots);
-    free(m->rest.slots);
+    free(m->first);
+    free(m->rest);
     free(m->maybe);
     free(m->makes);
     free(m->tokens);
@@ -104,23 +102,40 @@ di_merges_apart_deep(const di_merges_t *m, int32_t left, int32_t right)
            && merges_apart_before(m, left, right);
 }
 
-/* Enter a rule in the tables. */
+/* The slot among the first rules that a pair has, or may have; NULL: its
+ * bucket is full. */
+static uint64_t *
+merges_slot_near(const di_merges_t *m, uint64_t pair)
+{
+    uint64_t *bucket = di_merges_bucket(m, di_merges_hash(pair));
+
+    for (int i = 0; i < DI_MERGES_BUCKET; i++) {
+        if (bucket[i] == 0 || bucket[i] >> DI_MERGES_RANK_BITS == pair)
+            return &bucket[i];
+    }
+    return NULL;
+}
+
+/* Enter a rule in the tables.  Of two for one pair the later takes the place
+ * of the other. */
 static void
 merges_enter(di_merges_t *m, const int32_t id[3], uint64_t rank)
 {
-    uint64_t  order = rank + 2, hash = di_merges_hash(id[0], id[1]);
-    uint64_t *slot = di_merges_slot(&m->first, id[0], id[1], hash);
+    uint64_t  order = rank + 2, pair = di_merges_pair(id[0], id[1]);
+    uint64_t  hash = di_merges_hash(pair);
+    uint64_t *slot = merges_slot_near(m, pair);
 
     m->makes[order] = id[2];
     if (rank == 0)
         m->straight_from = id[2] - 2;
     m->straight &= id[2] - (int32_t) order == m->straight_from;
-    if (*slot == 0 && rank >= DI_MERGES_FIRST)
-        slot = di_merges_slot(&m->rest, id[0], id[1], hash);
+
+    if (slot == NULL || (*slot == 0 && rank >= DI_MERGES_FIRST)) {
+        slot = di_merges_slot_far(m, pair);
+        *di_merges_bits_at(m, hash) |= di_merges_bits(hash);
+    }
     m->twice |= *slot != 0;
-    *di_merges_bits_at(m, hash) |= di_merges_bits(hash);
-    *slot = ((uint64_t) id[0] << DI_MERGES_ID_BITS | (uint64_t) id[1])
-            << DI_MERGES_RANK_BITS | order;
+    *slot = pair << DI_MERGES_RANK_BITS | order;
 }
 
 /* Make a token whole by a rule that joins two whole ones. */
@@ -213,8 +228,8 @@ di_merges_build(di_merges_t *m, const int32_t (*ids)[3], uint64_t n_rules,
         if (rank + MERGES_AHEAD < n_rules) {
             const int32_t *id = ids[rank + MERGES_AHEAD];
 
-            hash = di_merges_hash(id[0], id[1]);
-            __builtin_prefetch(&m->rest.slots[hash >> 32 & m->rest.mask], 1);
+            hash = di_merges_hash(di_merges_pair(id[0], id[1]));
+            __builtin_prefetch(di_merges_home(m, hash), 1);
         }
         merges_enter(m, ids[rank], rank);
     }

@@ -50,26 +50,27 @@ typedef struct {
 
 _Static_assert(sizeof(di_merges_token_t) == 32, "two in a cache line");
 
-/* Rules by what they join: an open-addressed table.  A slot is the left side,
- * the right side and the order, from the top; 0 is a free one. */
-typedef struct {
-    uint64_t *slots;        /* [mask + 1]                                    */
-    uint64_t  mask;         /* a power of two - 1                            */
-} di_merges_table_t;
-
 /* Beyond a core's own cache a look at memory costs as much as all else that is
- * done for a join.  So a table of bits tells for most pairs that there is no
- * rule, and the first rules, which two of three look-ups find, have a table of
- * their own; both are small enough to stay near. */
-#define DI_MERGES_FIRST  16384
+ * done for a join.  So the first rules, which two of three look-ups find, have
+ * a table of their own, small enough to stay near; of the others, a table of
+ * bits tells for most pairs that there is none.
+ *
+ * A slot is the left side, the right side and the order of a rule, from the
+ * top; 0 is a free one. */
+#define DI_MERGES_FIRST   16384
+#define DI_MERGES_BUCKET  4
 
 typedef struct {
-    uint64_t *maybe;        /* [maybe_mask + 1] eight bits or more for each
-                               rule; a pair that lacks one of its two has
-                               none                                          */
+    uint64_t *first;        /* [(first_mask + 1) * DI_MERGES_BUCKET] the first
+                               DI_MERGES_FIRST rules, as far as they fit in
+                               their buckets                                 */
+    uint64_t  first_mask;   /* a power of two - 1                            */
+    uint64_t *rest;         /* [rest_mask + 1] the others, open-addressed    */
+    uint64_t  rest_mask;    /* a power of two - 1                            */
+    uint64_t *maybe;        /* [maybe_mask + 1] eight bits or more for each of
+                               these; a pair that lacks one of its two isn't
+                               there                                         */
     uint64_t  maybe_mask;   /* a power of two - 1                            */
-    di_merges_table_t first;    /* the first DI_MERGES_FIRST rules           */
-    di_merges_table_t rest;     /* the others                                */
     int32_t  *makes;        /* [n_rules + 2] by order: the token it makes    */
     bool      straight;     /* all of them are the order, plus               */
     int32_t   straight_from;    /* this                                      */
@@ -93,10 +94,15 @@ uint64_t di_merges_build(di_merges_t *m, const int32_t (*ids)[3],
                          uint64_t n_rules, const int32_t bytes[256]);
 
 static inline uint64_t
-di_merges_hash(int32_t left, int32_t right)
+di_merges_pair(int32_t left, int32_t right)
 {
-    return ((uint64_t) left << DI_MERGES_ID_BITS | (uint64_t) right)
-           * 0x9e3779b97f4a7c15u;
+    return (uint64_t) left << DI_MERGES_ID_BITS | (uint64_t) right;
+}
+
+static inline uint64_t
+di_merges_hash(uint64_t pair)
+{
+    return pair * 0x9e3779b97f4a7c15u;
 }
 
 /* The two bits of a pair, in one word of maybe[]. */
@@ -112,17 +118,18 @@ di_merges_bits_at(const di_merges_t *m, uint64_t hash)
     return &m->maybe[hash >> 32 & m->maybe_mask];
 }
 
-/* Slot of a pair, or the free one where it would go. */
+/* The bucket of a pair among the first rules. */
 static inline uint64_t *
-di_merges_slot(const di_merges_table_t *t, int32_t left, int32_t right,
-               uint64_t hash)
+di_merges_bucket(const di_merges_t *m, uint64_t hash)
 {
-    uint64_t pair = (uint64_t) left << DI_MERGES_ID_BITS | (uint64_t) right;
-    uint64_t i = hash >> 32 & t->mask;
+    return &m->first[(hash >> 40 & m->first_mask) * DI_MERGES_BUCKET];
+}
 
-    while (t->slots[i] >> DI_MERGES_RANK_BITS != pair && t->slots[i] != 0)
-        i = (i + 1) & t->mask;
-    return &t->slots[i];
+/* Where a search among the others starts. */
+static inline uint64_t *
+di_merges_home(const di_merges_t *m, uint64_t hash)
+{
+    return &m->rest[hash >> 32 & m->rest_mask];
 }
 
 /* The order in a slot. */
@@ -135,30 +142,41 @@ di_merges_order_in(uint64_t slot)
 
 /* The order of the rule for a pair, DI_MERGES_NONE if there is none, as far
  * as near memory tells; or else *far is set, and di_merges_order_far() will
- * tell, for which memory has been asked. */
+ * tell, for which memory has been asked.  What is found can't be foreseen,
+ * so nothing branches on it. */
 static inline uint32_t
 di_merges_order_near(const di_merges_t *m, int32_t left, int32_t right,
                      bool *far)
 {
-    uint64_t hash = di_merges_hash(left, right), slot;
-    uint64_t bits = di_merges_bits(hash);
+    uint64_t        pair = di_merges_pair(left, right), slot = 0;
+    uint64_t        hash = di_merges_hash(pair), bits = di_merges_bits(hash);
+    const uint64_t *bucket = di_merges_bucket(m, hash);
 
-    *far = false;
-    if ((*di_merges_bits_at(m, hash) & bits) != bits)
-        return DI_MERGES_NONE;
-    slot = *di_merges_slot(&m->first, left, right, hash);
-    if (slot == 0) {
-        __builtin_prefetch(&m->rest.slots[hash >> 32 & m->rest.mask]);
-        *far = true;
-    }
+    for (int i = 0; i < DI_MERGES_BUCKET; i++)
+        slot |= bucket[i] >> DI_MERGES_RANK_BITS == pair ? bucket[i] : 0;
+    *far = (slot == 0) & ((*di_merges_bits_at(m, hash) & bits) == bits);
+    if (*far)
+        __builtin_prefetch(di_merges_home(m, hash));
     return di_merges_order_in(slot);
+}
+
+/* The slot of a pair among the rules that aren't near, or the free one where
+ * it would go. */
+static inline uint64_t *
+di_merges_slot_far(const di_merges_t *m, uint64_t pair)
+{
+    uint64_t i = di_merges_hash(pair) >> 32 & m->rest_mask;
+
+    while (m->rest[i] >> DI_MERGES_RANK_BITS != pair && m->rest[i] != 0)
+        i = (i + 1) & m->rest_mask;
+    return &m->rest[i];
 }
 
 static inline uint32_t
 di_merges_order_far(const di_merges_t *m, int32_t left, int32_t right)
 {
-    return di_merges_order_in(*di_merges_slot(&m->rest, left, right,
-                                              di_merges_hash(left, right)));
+    return di_merges_order_in(*di_merges_slot_far(m, di_merges_pair(left,
+                                                                    right)));
 }
 
 /* The order of the rule for a pair, DI_MERGES_NONE if there is none. */
