@@ -156,10 +156,15 @@ my ($body) = text_of('tokenizer/api/chat.c')
 my %fields = map { $_ => 1 }
     ($params // '') =~ /\{ "(\w+)", (?:ALL|[A-Z| ]*\bC\b[A-Z| ]*), \w+ \}/g,
     ($body // '') =~ /\{ "(\w+)", [^,]+, (?!OFFICIAL)[^,]+, [^}]+ \}/g;
+my $constrain = text_of('tokenizer/api/constrain.c');
+for my $reader (qw(di_rq_constraint_field grammar_options)) {
+    my ($list) = $constrain =~ /^$reader\(di_rq_t.*?fields\[\] = \{(.*?)^    \};/ms;
+    $fields{$_} = 1 for ($list // '') =~ /\{ "(\w+)", \w+ \}/g;
+}
 my @fields = keys %fields;
 my ($chapters) = $api =~ /^### Fields that are honoured\n(.*?)^### Messages/ms;
 my @described = map { /`([a-z_]+)[`.]/g } $chapters =~ /^\| (`[^|]*) \|/mg;
-@described = grep { $_ ne 'text' } @described;     # a value, not a field
+@described = grep { !/^(?:text|output_\w+)$/ } @described;     # of other APIs
 same('fields of a chat request', \@fields, \@described);
 
 my @metrics = $module
