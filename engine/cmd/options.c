@@ -507,6 +507,7 @@ static void
 complete(di_cmd_opts_t *opts)
 {
     di_serve_conf_t *e = &opts->engine;
+    uint64_t         free_bytes;
 
     if (opts->command != DI_CMD_SERVE)
         e->max_seqs = opts->batch;
@@ -518,8 +519,11 @@ complete(di_cmd_opts_t *opts)
         opts->params.flags |= DI_GEN_IGNORE_EOS;
     if (e->model.n_threads == 0)
         e->model.n_threads = allowed_cpus();
+    free_bytes = free_memory();
     if (e->model.kv_bytes == 0)
-        e->model.kv_bytes = free_memory() / 100 * KV_SHARE_PERCENT;
+        e->model.kv_bytes = free_bytes / 100 * KV_SHARE_PERCENT;
+    if (opts->command != DI_CMD_INSPECT && free_bytes > e->model.kv_bytes)
+        e->model.warm_bytes = free_bytes - e->model.kv_bytes;
     e->model.max_rows = e->max_rows;
     e->model.max_seqs = e->max_seqs;
 }

@@ -5,6 +5,7 @@
  *
  *   deepseek_v41.c   opening, a step's inputs, the order of layers
  *   v41_weights.c    tensors to weights and constants on the device
+ *   v41_warm.c       reading those that stay in the mapping
  *   v41_attention.c  compressor, indexer, attention, output projection
  *   v41_moe.c        routing and experts
  *   v41_draft.c      the draft module
@@ -180,6 +181,11 @@ int di_v41_upload(di_model_t *m, di_err_t *err);
 size_t di_v41_n_tensors(const di_model_t *m);
 void di_v41_tensor(const di_model_t *m, size_t i, di_model_tensor_t *t);
 void di_v41_free_weights(di_model_t *m);
+
+/* v41_warm.c: read a block's weights, by prefix of their names; whether that
+ * is wanted. */
+bool di_v41_may_warm(const di_model_t *m);
+int di_v41_warm(di_model_t *m, const char *prefix, di_err_t *err);
 
 /* v41_attention.c: compressed entries and index keys of all rows of a source
  * layer, from its input; a sub-layer from x.in or x.in_kept to x.o. */

@@ -36,6 +36,9 @@ typedef struct {
                                   * where a model needs them; 0 = max_seqs,
                                   * a fifth more and some                   */
     uint64_t    kv_bytes;        /* KV arena; 0 = just max_model_len tokens */
+    uint64_t    warm_bytes;      /* weights that stay in the files' mapping
+                                  * are read while opening if they are so
+                                  * many at most, else as they are used     */
     void      (*progress)(void *arg, const char *what, double part);
     void       *progress_arg;    /* progress may be NULL                    */
 } di_model_conf_t;

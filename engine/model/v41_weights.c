@@ -605,6 +605,7 @@ upload_blocks(up_t *u)
 {
     di_v41_t            *s = u->s;
     const di_v41_conf_t *c = &s->conf;
+    const bool           warm = di_v41_may_warm(u->m);
 
     for (uint32_t i = 0; i < c->n_layers + c->n_stages && u->rc == DI_OK;
          i++) {
@@ -621,6 +622,8 @@ upload_blocks(up_t *u)
         upload_block(u, b);
         if (layer)
             upload_sources(u, i, b);
+        if (warm && u->rc == DI_OK)
+            u->rc = di_v41_warm(u->m, u->prefix, u->err);
         progress(u, i + 1);
     }
 }

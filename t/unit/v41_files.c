@@ -1,6 +1,6 @@
 /*
  * v41_files.c - damaged DeepSeek-V4.1 directories: each must be refused by
- * file, tensor, and what was expected of it.
+ * file, tensor, and what was expected of it; and what opening reads.
  *
  * Faults are planted in the header of tiny-v41-fp8's file.  Nothing reads
  * tensors before all headers are checked, so the files are headers and a
@@ -274,6 +274,68 @@ test_sound(void)
     json_decref(changed);
 }
 
+/* KiB of the sound file's mapping that page tables have. */
+static long
+mapped_kib(void)
+{
+    FILE *f = fopen("/proc/self/smaps", "re");
+    char  line[512];
+    long  kib = 0, n;
+    bool  ours = false;
+
+    while (f != NULL && fgets(line, sizeof(line), f) != NULL) {
+        if (strstr(line, FILE_NAME) != NULL)
+            ours = true;
+        else if (ours && sscanf(line, "Rss: %ld kB", &n) == 1)
+            kib += n, ours = false;
+    }
+    if (f != NULL)
+        (void) fclose(f);
+    return kib;
+}
+
+typedef struct {
+    int    calls;
+    double last;
+} shown_t;
+
+static void
+progress(void *arg, const char *what, double part)
+{
+    shown_t *shown = arg;
+
+    CHECK_EQ_STR(what, "opening weights");
+    CHECK(part > shown->last && part <= 1);
+    shown->calls++;
+    shown->last = part;
+}
+
+/* Weights that are used where they lie are read while opening, if there is
+ * memory for them. */
+static void
+test_warm(void)
+{
+    static const uint64_t limits[] = { 1000, 1u << 30 };
+    long                  kib[2];
+
+    for (int i = 0; i < 2; i++) {
+        shown_t         shown = { 0, 0 };
+        di_model_conf_t conf = {
+            .n_threads = 2, .max_rows = 16, .max_seqs = 1,
+            .max_model_len = 128, .warm_bytes = limits[i],
+            .progress = progress, .progress_arg = &shown };
+        di_model_t     *m = NULL;
+
+        CHECK_EQ_INT(di_model_open(SOURCE, &conf, &m, NULL), DI_OK);
+        kib[i] = mapped_kib();
+        CHECK_EQ_INT(shown.calls, 9);        /* layers and stages           */
+        CHECK(shown.last == 1);
+        di_model_close(m);
+    }
+    printf("mapped: %ld KiB, %ld after reading all\n", kib[0], kib[1]);
+    CHECK(kib[1] > kib[0] + 100);
+}
+
 int
 main(void)
 {
@@ -290,6 +352,7 @@ main(void)
     copy("config.json");
     copy("tokenizer.json");
     test_sound();
+    test_warm();
     test_unknown();
     test_short();
     json_object_foreach(header, name, tensor) {
