@@ -167,7 +167,7 @@ unlike(substr($one->log, $from), qr/cancel/, 'and nothing was cancelled');
 # -------------------------------------------------------------- slow client --
 
 $from = length $one->log;
-$client = stream('@@per 8' . "\n" . '@@repeat 100000 hello',
+$client = stream('@@per 4' . "\n" . '@@repeat 100000 hello',
                  client => { port => $small, rcvbuf => 4096 });
 ok(engine_logs($one, $from, qr/pause/), 'a slow client pauses its sequence');
 my @rss = map { DI::Proc::slurp("/proc/$_/status") =~ /VmRSS:\s+(\d+)/ }
@@ -184,7 +184,7 @@ cmp_ok($after[$_], '<', $rss[$_] + 2000, "memory of worker $_ stays flat")
     for 0, 1;
 
 $from = length $one->log;
-$client = stream('@@per 8' . "\n" . '@@repeat 100000 hello',
+$client = stream('@@per 4' . "\n" . '@@repeat 100000 hello',
                  client => { port => $small, rcvbuf => 4096 });
 ok(engine_logs($one, $from, qr/cancel/, 10), 'send_timeout ends a stalled one');
 
