@@ -34,6 +34,7 @@ fetched       := $(filter $(CACHE)/%,$(MODEL))
 
 FUZZ_SECONDS  ?= 60
 SOAK_SECONDS  ?= 1800
+STRUCTURED_N  ?= 1000
 CLANG         ?= clang-14
 JOBS          ?= $(shell nproc)
 
@@ -104,7 +105,7 @@ submake        = $(MAKE) --no-print-directory
 # ----------------------------------------------------------------- goals --
 
 .PHONY: all module help run model deps deps-test deps-check test units \
-        soak asan tsan fuzz lint bench install uninstall clean
+        structured soak asan tsan fuzz lint bench install uninstall clean
 
 all: $(ENGINE) $(ECHO) $(MATCH) module
 	@:
@@ -122,6 +123,8 @@ help:
 #: make units         unit tests only; UNITS="gguf kv" for some of them
 #: make bench         every figure of docs/performance.md, on this machine;
 #:                      PEERS=dir compares, ONLY=ring,codec for some of them
+#: make structured    STRUCTURED_N=1000 generations by 50 schemas, expressions
+#:                      and grammars for each of four engines, judged
 #: make soak          SOAK_SECONDS=1800 of mixed load, engine kills, reloads
 #: make asan          unit tests under AddressSanitizer and UBSan
 #: make tsan          tests of threads and rings under ThreadSanitizer
@@ -166,6 +169,12 @@ test: deps-test
 	$(VECTORS) t/data/recipe/*.jsonl.gz t/data/tokenizer/hf.jsonl.gz || status=1; \
 	$(TEST_ENV) prove -It/lib -r t || status=1; \
 	exit $$status
+
+structured: deps-test
+	@$(submake) -j$(JOBS) all $(if $(fetched),model)
+	@t/sdk-venv.sh '$(CACHE)'
+	@$(TEST_ENV) STRUCTURED_N=$(STRUCTURED_N) \
+	    prove -v -It/lib t/structured-many.t
 
 soak: deps-test
 	@$(submake) -j$(JOBS) all $(if $(fetched),model)

@@ -13,11 +13,12 @@
  * tokens are then told with them.
  *
  * Finish.  With DI_GEN_GRAMMAR_FINISH, a shortest text that completes the
- * present one is looked for behind each token.  As long as its tokens fit
- * what is left of max_tokens, the token stands.  Once they don't, the token
- * is taken back, and the text before it, for which they did fit, is completed
- * by its shortest one, token by token.  So a text that could be completed at
- * the start always is.
+ * present one is looked for behind each token.  As long as its tokens and an
+ * end token fit what is left of max_tokens, the token stands: clients take a
+ * text without an end for cut.  Once they don't, the token is taken back, and
+ * the text before it, for which they did fit, is completed by its shortest
+ * one, token by token, and ended.  So a text that could be completed at the
+ * start always is.
  */
 
 #include <stdlib.h>
@@ -214,8 +215,9 @@ di_forced_jump(di_sched_t *s, seq_t *seq)
 
 /* ------------------------------------------------------------------- finish */
 
-/* The tokens of a shortest text that completes the matcher's, at most `max`,
- * to forced.ids; their number, or UINT32_MAX if there is none. */
+/* The tokens of a shortest text that completes the matcher's, at most `max`
+ * with the end token, to forced.ids; their number without it, or UINT32_MAX if
+ * there is none. */
 static uint32_t
 close_ids(di_sched_t *s, const seq_t *seq, uint32_t max)
 {
@@ -242,7 +244,7 @@ close_ids(di_sched_t *s, const seq_t *seq, uint32_t max)
     }
 
     /* The encoder leaves out what the vocabulary can't spell. */
-    return done == len && n_ids <= max ? n_ids : UINT32_MAX;
+    return done == len && n_ids < max ? n_ids : UINT32_MAX;
 }
 
 

@@ -64,6 +64,10 @@ my $server = <<'END';
             deepinfer_pass echo;
             deepinfer_thread_pool off;
         }
+        location = /tools {
+            deepinfer_pass echo;
+            deepinfer_dialect qwen;
+        }
         location = /metrics { deepinfer_api metrics; }
 END
 
@@ -289,6 +293,35 @@ is(http_post($port, '/completions', encode_json($b))->{status}, 200,
 is(scalar(() = substr($one->log, $from) =~ /$size/g), 3,
    'all have their grammar');
 
+# ----------------------------------------------------------------- many tools
+
+my @tools = map { my $n = $_; { type => 'function', function => {
+    name => "tool_$n", strict => JSON::PP::true,
+    description => 'What it does. ' x 8,
+    parameters => { type => 'object', additionalProperties => JSON::PP::false,
+                    properties => { map { ("argument_${n}_$_" => {
+        type => (qw(string integer boolean number))[$_ % 4],
+        description => 'What it is for, at length. ' x 3 }) } 1 .. 11 },
+                    required => ["argument_${n}_1"] } } } } 1 .. 58;
+
+sub call {
+    my ($n, $value) = @_;
+
+    return encode_json(body(qq(\@\@say <tool_call>\\n{"name": "tool_$n", )
+        . qq("arguments": {"argument_${n}_1": $value}}\\n</tool_call>),
+        tools => \@tools, tool_choice => 'required'));
+}
+
+cmp_ok(length call(7, 5), '>', 97_000, '58 tools of 11 arguments each');
+my $start = time;
+$r = http_post($port, '/tools', call(57, 5));
+diag(sprintf('58 tools took %.2f s', time - $start));
+is($r->{status}, 200, 'are a grammar');
+is($r->{json}{choices}[0]{message}{tool_calls}[0]{function}{name}, 'tool_57',
+   'by which one is called');
+is(http_post($port, '/tools', call(57, '"five"'))->{status}, 500,
+   'with the arguments that it has');
+
 # ----------------------------------------------------------------------- bombs
 
 my $deep = { type => 'string' };
@@ -327,8 +360,7 @@ for my $name (sort keys %bombs) {
     $text = ref $bomb eq 'ARRAY' ? encode_json(body('x', @$bomb))
         : '{"model":"echo","messages":[{"role":"user","content":"x"}],'
           . qq("guided_json":$$bomb});
-    my $start = time;
-
+    $start = time;
     $client->request(POST => '/chat', $text);
     my $head;
     while (!($head = $client->read_head(0.001))) {

@@ -3,12 +3,14 @@ running server; what comes is judged by others' code.
 
 usage: structured.py URL MODEL [--n N] [--parallel N] [--temperature T]
                      [--max-tokens N] [--seed N] [--match PROGRAM]
+                     [--fields JSON]
 
 Asks URL/v1/chat/completions N times, in turn for each of 50 schemas, regular
-expressions and grammars, every other time as a stream.  Each text that has
-ended by itself must be valid: by Python's jsonschema and re, grammars by
-build/grammar-match.  Prints what was wrong, then one line of counts for each
-kind and one for all; exits with 1 if anything was wrong.
+expressions and grammars, every other time as a stream, with more FIELDS in
+the request.  Each text that has ended by itself must be valid: by Python's
+jsonschema and re, grammars by build/grammar-match.  Prints what was wrong,
+then one line of counts for each kind and one for all; exits with 1 if
+anything was wrong.
 """
 
 import argparse
@@ -151,7 +153,7 @@ def ask(o, i, kind, name, fields):
             "seed": o.seed + i, "max_tokens": o.max_tokens,
             "stream": i % 2 == 1, "messages": [{
                 "role": "user", "content": f"Write {name} ({kind})."}],
-            **fields}
+            **o.fields, **fields}
     request = urllib.request.Request(o.url + "/v1/chat/completions",
                                      json.dumps(body).encode())
     text, reason = "", None
@@ -204,6 +206,7 @@ def options():
     p.add_argument("--max-tokens", type=int, default=200)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--match", default="build/grammar-match")
+    p.add_argument("--fields", type=json.loads, default={})
     return p.parse_args()
 
 

@@ -625,9 +625,10 @@ test_finish(void)
                 const answer_t *a = &answers[i][c];
 
                 check_text(&reqs[i], a);
-                if (n > reqs[i].r.params.max_tokens)
+                if (n >= reqs[i].r.params.max_tokens)
                     continue;
                 CHECK(is_complete(&reqs[i], a));
+                CHECK(a->reason != DI_FINISH_LENGTH);
                 fitted++;
                 steered += a->n >= reqs[i].r.params.max_tokens;
             }
