@@ -218,7 +218,6 @@ typedef struct {
     di_output_t                    output;      /* owned; empty: none */
     di_gram_opts_t                 opts;
     u_char                         key[DI_GRAM_KEY_BYTES];
-    ngx_uint_t                     relaxed;     /* times it was shortened */
 } ngx_http_deepinfer_source_t;
 
 

@@ -27,11 +27,6 @@
 #define NGX_HTTP_DEEPINFER_STACK  (4 * 1024 * 1024 + 256 * 1024)
 
 
-/* keywords that one request may have left out: each costs a compilation */
-
-#define NGX_HTTP_DEEPINFER_RELAX  64
-
-
 /* Of what compiling gave: it precedes the block, or the reason. */
 
 typedef struct {
@@ -77,8 +72,6 @@ static ngx_http_deepinfer_compiled_t *ngx_http_deepinfer_compile_keep(
 static void ngx_http_deepinfer_compile_destroy(
     ngx_http_deepinfer_compile_t *compile);
 static void ngx_http_deepinfer_compiled_apply(ngx_http_deepinfer_ctx_t *ctx);
-static void ngx_http_deepinfer_grammar_refused(ngx_http_deepinfer_ctx_t *ctx,
-    const di_gram_err_t *e);
 
 
 /* deepinfer_grammar_cache SIZE | off */
@@ -652,7 +645,9 @@ ngx_http_deepinfer_compiled_apply(ngx_http_deepinfer_ctx_t *ctx)
     }
 
     if (result->code != DI_OK) {
-        ngx_http_deepinfer_grammar_refused(ctx, (di_gram_err_t *) &result[1]);
+        di_output_error(&ctx->prepare.source.output,
+                        (di_gram_err_t *) &result[1], &ctx->prepare.err);
+        ngx_http_deepinfer_run(ctx);
         return;
     }
 
@@ -660,37 +655,4 @@ ngx_http_deepinfer_compiled_apply(ngx_http_deepinfer_ctx_t *ctx)
     ctx->gen.n_grammar = (uint32_t) (record->len - sizeof(*result));
 
     ngx_http_deepinfer_start(ctx);
-}
-
-
-/* What can't be held is an error, or is left out if the client wants that. */
-
-static void
-ngx_http_deepinfer_grammar_refused(ngx_http_deepinfer_ctx_t *ctx,
-    const di_gram_err_t *e)
-{
-    ngx_http_deepinfer_source_t  *source;
-
-    source = &ctx->prepare.source;
-
-    if (source->relaxed < NGX_HTTP_DEEPINFER_RELAX
-        && di_output_relax(&source->output, e))
-    {
-        source->relaxed++;
-
-        ngx_http_deepinfer_compiled_unref(ctx->compiled);
-        ctx->compiled = NULL;
-
-        if (ngx_http_deepinfer_source_key(source) == NGX_OK) {
-            ngx_http_deepinfer_constrain(ctx);
-            return;
-        }
-
-        ngx_http_deepinfer_fail_memory(ctx);
-
-    } else {
-        di_output_error(&source->output, e, &ctx->prepare.err);
-    }
-
-    ngx_http_deepinfer_run(ctx);
 }

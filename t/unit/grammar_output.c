@@ -98,6 +98,9 @@ static const struct {
       "\"not\":{\"enum\":[\"no!\"]}} \"<\" <[259]>",
       { "ab<<[259]>", "\"\n\\<<[259]>", "no<<[259]>", "\xc3\xa9<<<[259]>" },
       { "a<<[259]>", "abcd<<[259]>", "no!<<[259]>", "\"ab\"<<[259]>" } },
+    { "root ::= %json~{\"type\":\"array\",\"uniqueItems\":true,\"items\":{"
+      "\"enum\":[1]}} <[259]> %text~{\"format\":\"x\",\"maxLength\":1}",
+      { "[1,1]<[259]>a", "[]<[259]>" }, { "[2]<[259]>a", "[]<[259]>ab" } },
     { "root ::= %text{\"enum\":[\"a\",1,\"\\u0041\\n\"]} | %text true <[259]>",
       { "a", "A\n", "1<[259]>", "<[259]>" }, { "1", "b", "\"a\"" } },
     { "root ::= %ebnf\"root ::= x x\\nx ::= 'a' | 'a' root\" <[259]> x\n"
@@ -158,6 +161,8 @@ test_errors(void)
           DI_EUNSUPPORTED, 1, "$ref", "#/$ref" },
         { "root ::= %regex\"a\" %text{\"type\":\"integer\"}", DI_EINVAL, 1,
           "schema", "#" },
+        { "root ::= %json~{\"format\":\"x\"} %json{\"format\":\"x\"}",
+          DI_EUNSUPPORTED, 1, "format", "#/format" },
         { "root ::= %text{\"format\":\"x\"}", DI_EUNSUPPORTED, 0, "format",
           "#/format" },
         { "root ::= %json{", DI_EFORMAT, 0, "json", "" },

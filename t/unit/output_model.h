@@ -172,14 +172,11 @@ output_compile(output_case_t *c)
     di_gram_t             *g = NULL;
     void                  *blob;
     size_t                 bytes;
-    int                    rc;
 
-    do {
-        rc = di_gram_compile(DI_GRAM_OUTPUT, c->grammar.text.data,
-                             c->grammar.text.len, &opts, &blob, &bytes, &err);
-    } while (rc != DI_OK && di_output_relax(&c->grammar, &err));
-
-    if (rc != DI_OK) {
+    if (di_gram_compile(DI_GRAM_OUTPUT, c->grammar.text.data,
+                        c->grammar.text.len, &opts, &blob, &bytes, &err)
+        != DI_OK)
+    {
         di_output_error(&c->grammar, &err, &c->e);
         return NULL;
     }

@@ -22,8 +22,6 @@ typedef struct {
                                   * "/properties/x"; own                    */
     const char *root;            /* and where that is in the part: "#",
                                   * "#/allOf/0"                             */
-    size_t      at, len;         /* of its JSON in the text                 */
-    bool        best_effort;     /* what can't be held may be left out      */
 } di_output_part_t;
 
 /* Zero-initialised is empty. */
@@ -44,13 +42,8 @@ int di_dialect_grammar(const di_dialect_t *dialect, const di_conv_t *conv,
                        di_api_err_t *e);
 void di_output_free(di_output_t *out);
 
-/* The text didn't compile.  If the request lets what can't be held be left
- * out, leave out what err names.  True: compile again; each time the text has
- * become shorter. */
-bool di_output_relax(di_output_t *out, const di_gram_err_t *err);
-
-/* The same failure as an API shows it: a 400 that names field, keyword and
- * path, or a 500. */
+/* That the text didn't compile, as an API shows it: a 400 that names field,
+ * keyword and path, or a 500. */
 void di_output_error(const di_output_t *out, const di_gram_err_t *err,
                      di_api_err_t *e);
 

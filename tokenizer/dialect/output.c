@@ -8,9 +8,8 @@
  * that no text can be: so one automaton follows it, and nothing behind it is
  * tried before the marker comes.
  *
- * A part of the text is JSON that a compiler reads, so leaving something out
- * of it (best effort) is an edit of that JSON: the compiler names the keyword
- * that it can't hold, the keyword goes, and the compiler is asked again.
+ * What a request lets go where it can't be held (best effort) is marked part
+ * by part: strict tools stand beside others.
  */
 
 #include "output.h"
@@ -143,6 +142,8 @@ di_ebnf_begin(di_ebnf_t *w, const char *terminal, const di_ebnf_from_t *from)
     di_output_part_t *p;
 
     di_ebnf_put(w, terminal);
+    if (from->best_effort)
+        di_ebnf_put(w, "~");
     if (w->rc != DI_OK)
         return NULL;
 
@@ -155,24 +156,10 @@ di_ebnf_begin(di_ebnf_t *w, const char *terminal, const di_ebnf_from_t *from)
     p->param = from->param;
     p->path = strdup(from->path);
     p->root = from->root;
-    p->at = w->out->text.len;
-    p->best_effort = from->best_effort;
     if (p->path == NULL)
         di_ebnf_no_memory(w);
 
     return w->rc == DI_OK ? &w->out->text : NULL;
-}
-
-void
-di_ebnf_end(di_ebnf_t *w)
-{
-    di_output_part_t *p;
-
-    if (w->rc != DI_OK)
-        return;
-
-    p = &w->out->parts[w->out->n - 1];
-    p->len = w->out->text.len - p->at;
 }
 
 void
@@ -183,7 +170,6 @@ di_ebnf_schema(di_ebnf_t *w, const char *terminal, const di_json_t *v,
 
     if (b != NULL)
         di_json_add_tree(b, v, DI_JSON_COMPACT);
-    di_ebnf_end(w);
 }
 
 /* ------------------------------------------------------------------ tools */
@@ -273,7 +259,6 @@ put_answer(di_ebnf_t *w)
         di_json_add_plain(b, c->text);
     else if (b != NULL)
         di_sbuf_add(b, c->text.data, c->text.len);
-    di_ebnf_end(w);
     di_ebnf_put(w, "\n");
 }
 

@@ -30,7 +30,8 @@ void di_ebnf_mark(di_ebnf_t *w, int32_t id, const char *spelling);
 /* Any text, possibly empty, in which this marker is not. */
 void di_ebnf_free(di_ebnf_t *w, int32_t id, const char *spelling);
 
-/* Where an embedded part is from; as in di_output_part_t. */
+/* Where an embedded part is from, as in di_output_part_t; best_effort: what
+ * can't be held is left out. */
 typedef struct {
     const char *param;
     const char *path;            /* copied                                  */
@@ -38,11 +39,10 @@ typedef struct {
     bool        best_effort;
 } di_ebnf_from_t;
 
-/* A terminal with a part: what is added to the buffer in between is its JSON.
- * NULL: there was an error. */
+/* A terminal with a part: what is added to the buffer next is its JSON.  NULL:
+ * there was an error. */
 di_sbuf_t *di_ebnf_begin(di_ebnf_t *w, const char *terminal,
                          const di_ebnf_from_t *from);
-void di_ebnf_end(di_ebnf_t *w);
 /* The same with a schema. */
 void di_ebnf_schema(di_ebnf_t *w, const char *terminal, const di_json_t *v,
                     const di_ebnf_from_t *from);

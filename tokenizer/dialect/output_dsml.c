@@ -242,7 +242,6 @@ put_others(arguments_t *a)
     if (a->n > 0)
         di_sbuf_lit(b, "]}");
     di_sbuf_lit(b, "}");
-    di_ebnf_end(a->w);
     di_ebnf_print(a->w, " v%zu)* ", a->more_value);
 }
 

@@ -304,6 +304,4 @@ di_ebnf_value(di_ebnf_t *w, const char *terminal, const di_ebnf_value_t *v,
         di_sbuf_add(b, v->text->data, v->text->len);
         di_sbuf_lit(b, "]}");
     }
-
-    di_ebnf_end(w);
 }

@@ -152,6 +152,7 @@ typedef struct {
     uint32_t         any_number;
 
     int              part;          /* at hand; -1: none                     */
+    bool             lenient;       /* it may go without what can't be held  */
     uint32_t        *part_roots;    /* [n_parts] rules                       */
     uint32_t         n_parts, parts_cap;
 

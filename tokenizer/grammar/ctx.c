@@ -225,7 +225,7 @@ may_try_again(di_gram_ctx_t *c, di_gram_dropped_t *dropped)
 {
     size_t at = c->err->part < 0 ? 0 : (size_t) c->err->part;
 
-    if (!c->opts.best_effort || !di_gram_drop(c, dropped))
+    if (!(c->opts.best_effort || c->lenient) || !di_gram_drop(c, dropped))
         return false;
     if (c->changed == NULL)
         c->changed = json_array();

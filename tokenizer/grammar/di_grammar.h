@@ -56,7 +56,8 @@ typedef enum {
  *   %until"..."      a JSON string: as %free, but this text is not in it
  *
  * The five that hold a user's grammar are its parts, counted from 0.  Each
- * must have a text that satisfies it.
+ * must have a text that satisfies it.  %json~{...} and %text~{...} go without
+ * what can't be held, as all do with opts->best_effort.
  *
  * A special token is four bytes here, 0xff and its id, the highest byte
  * first.  All other text is UTF-8, where 0xff can't come. */

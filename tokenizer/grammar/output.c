@@ -104,14 +104,25 @@ until(output_t *o)
     return node;
 }
 
-/* The next part's number; it has no root yet. */
-static uint32_t
-begin_part(di_gram_ctx_t *c)
+/* The next part is at hand; it has no root yet.  A "~" before it: it may go
+ * without what can't be held. */
+static void
+begin_part(output_t *o)
 {
+    di_gram_ctx_t *c = o->c;
+
     c->part_roots = di_gram_grow(c, c->part_roots, c->n_parts, &c->parts_cap,
                                  sizeof(*c->part_roots));
     c->part_roots[c->n_parts] = DI_GRAM_NONE;
-    return c->n_parts++;
+    c->part = (int) c->n_parts++;
+    c->lenient = word(o, "~");
+}
+
+static void
+end_part(di_gram_ctx_t *c)
+{
+    c->part = -1;
+    c->lenient = false;
 }
 
 /* A user's grammar: errors are its own from here on. */
@@ -122,7 +133,7 @@ part(output_t *o, di_gram_kind_t kind)
     di_gram_node_t *node = di_gram_node(c, DI_GRAM_N_CALL);
     json_t         *v;
 
-    c->part = (int) begin_part(c);
+    begin_part(o);
     if (kind == DI_GRAM_SCHEMA || kind == DI_GRAM_CHOICE) {
         v = value(o);
         node->rule = di_gram_compile_json(c, kind, v);
@@ -132,7 +143,7 @@ part(output_t *o, di_gram_kind_t kind)
                                           json_string_length(v));
     }
     c->part_roots[c->part] = node->rule;
-    c->part = -1;
+    end_part(c);
     return node;
 }
 
@@ -144,9 +155,9 @@ raw_text(output_t *o)
     di_gram_ctx_t  *c = o->c;
     di_gram_node_t *node = di_gram_node(c, DI_GRAM_N_DFA);
 
-    c->part = (int) begin_part(c);
+    begin_part(o);
     node->dfa = di_gram_schema_texts(c, value(o));
-    c->part = -1;
+    end_part(c);
     return node;
 }
 
