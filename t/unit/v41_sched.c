@@ -4,6 +4,7 @@
  */
 
 #include "engine/di_sched.h"
+#include "tokenizer/grammar/di_grammar.h"
 #include "v41_model.h"
 
 #define GEN  40                  /* tokens of an answer                     */
@@ -17,6 +18,12 @@ typedef struct {
 } answer_t;
 
 static answer_t answers[V41_SEQS];
+
+/* Of all requests; and whether forced tokens are taken at once. */
+static di_vocab_t *vocab;
+static void       *grammar;      /* NULL: none                              */
+static size_t      grammar_bytes;
+static bool        jumps;
 
 static void
 sink(void *arg, uint32_t owner, const di_event_t *e,
@@ -50,7 +57,8 @@ open_sched(di_model_t *m, bool cache, bool drafts, di_replay_t replay)
     di_sched_conf_t conf = {
         .max_seqs = V41_SEQS, .max_rows = 256, .chunk = 100, .queue_max = 8,
         .prefix_cache = cache, .drafts = drafts, .replay = replay,
-        .replay_keep = KEEP, .sink = sink,
+        .replay_keep = KEEP, .sink = sink, .vocab = vocab,
+        .grammar_bytes = 64 << 20, .jumps = jumps,
     };
     di_sched_t *s = NULL;
     di_err_t    err = { 0 };
@@ -65,7 +73,8 @@ submit(di_sched_t *s, uint64_t id, const int32_t *prompt, uint32_t n,
        float temperature)
 {
     di_gen_request_t r = {
-        .prompt = prompt, .n_prompt = n,
+        .prompt = prompt, .n_prompt = n, .grammar = grammar,
+        .n_grammar = (uint32_t) grammar_bytes,
         .params = { .max_tokens = GEN, .n = 1, .top_p = 1, .seed = 7,
                     .temperature = temperature, .repetition_penalty = 1,
                     .flags = DI_GEN_IGNORE_EOS } };
@@ -117,6 +126,66 @@ test_drafts(di_model_t *m, const int32_t *prompt)
 
         check_same(&plain, &drafted);
     }
+}
+
+/* The answer begins a text of the grammar. */
+static void
+check_grammar(const answer_t *a)
+{
+    di_gram_t       *g = NULL;
+    di_gram_match_t *m = NULL;
+    const char      *bytes;
+    size_t           len;
+
+    CHECK_EQ_INT(di_gram_open(grammar, grammar_bytes, &g, NULL), DI_OK);
+    CHECK_EQ_INT(di_gram_match_open(g, 0, &m), DI_OK);
+    for (uint32_t i = 0; i < a->n; i++) {
+        bytes = di_vocab_bytes(vocab, a->tokens[i], &len);
+        CHECK_EQ_INT(di_gram_accept(m, bytes, len), DI_OK);
+    }
+    di_gram_match_close(m);
+    di_gram_unref(g);
+}
+
+/* Drafts change nothing under a grammar either, with and without jumps; nor
+ * does the company of others. */
+static void
+test_grammar(di_model_t *m, const int32_t *prompt)
+{
+    static const char   records[] = "(\\{\"name of it\": \"[a-z]{1,6}\", "
+                                    "\"value\": [0-9]+\\}, )+";
+    const di_gram_opts_t opts = { 0 };
+    di_gram_err_t        err;
+    di_sched_t          *s;
+    answer_t             plain, drafted;
+
+    CHECK_EQ_INT(di_vocab_open_path(V41_FP8, &vocab, NULL), DI_OK);
+    CHECK_EQ_INT(di_gram_compile(DI_GRAM_REGEX, records, strlen(records),
+                                 &opts, &grammar, &grammar_bytes, &err),
+                 DI_OK);
+    for (int i = 0; i < 4; i++) {
+        float temperature = i < 2 ? 0 : 1.5f;
+
+        jumps = i % 2 == 1;
+        plain = alone(m, prompt, 200, temperature, false, DI_REPLAY_OFF);
+        drafted = alone(m, prompt, 200, temperature, true, DI_REPLAY_OFF);
+        check_same(&plain, &drafted);
+        check_grammar(&plain);
+
+        s = open_sched(m, true, true, DI_REPLAY_OFF);
+        for (uint32_t k = 0; k < V41_SEQS; k++)
+            submit(s, k, prompt, 200 + 60 * (k % 2), temperature);
+        run(s);
+        di_sched_close(s);
+        check_same(&plain, &answers[0]);
+        check_same(&plain, &answers[2]);
+        check_same(&answers[1], &answers[3]);
+    }
+    free(grammar);
+    grammar = NULL;
+    grammar_bytes = 0;
+    di_vocab_close(vocab);
+    vocab = NULL;
 }
 
 /* A prompt again, one that shares 512 tokens of it, and others beside them. */
@@ -239,6 +308,7 @@ main(void)
 
     CHECK_EQ_INT(v41_prompt(prompts, "long", prompt), 700);
     test_drafts(m, prompt);
+    test_grammar(m, prompt);
     test_prefix(m, prompt, false, DI_REPLAY_OFF);
     test_prefix(m, prompt, true, DI_REPLAY_OFF);
     test_prefix(m, prompt, true, DI_REPLAY_COMPACT);
