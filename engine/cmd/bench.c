@@ -6,7 +6,8 @@
  * not.  Prefill is the time from submitting one prompt to its first token.
  * Decode counts the steps in which all `batch` sequences are decoding: each
  * is paused at its first token until the last one has its own, and the first
- * one's end ends it.  Prompts are ids from a fixed sequence, and the prefix
+ * one's end ends it.  With a schema each of their texts holds it; a text that
+ * is over before its tokens are ends the run as well.  Prompts are ids from a fixed sequence, and the prefix
  * cache is out of it.
  *
  * A decode step reads the weights once and each sequence's KV once; bytes
@@ -19,7 +20,7 @@
 #include <string.h>
 
 #include "../di_sched.h"
-#include "di_cmd.h"
+#include "di_run.h"
 
 /* One run over some sequences, filled by the scheduler's events. */
 typedef struct {
@@ -35,7 +36,10 @@ typedef struct {
     const di_cmd_opts_t   *opts;
     di_model_t            *model;
     const di_model_info_t *info;
+    di_vocab_t            *vocab;
     di_sched_t            *sched;
+    void                  *grammar;      /* NULL: none                      */
+    size_t                 grammar_bytes;
     run_t                  run;
     int32_t               *prompt;       /* ids for all sequences           */
     double                *prefill_s;    /* [repeat]                        */
@@ -89,6 +93,10 @@ submit(bench_t *b, uint32_t i, uint32_t n_prompt, uint32_t n_gen)
         .n_prompt = n_prompt,
     };
 
+    if (n_gen > 1) {             /* not of a prefill                        */
+        req.grammar = b->grammar;
+        req.n_grammar = (uint32_t) b->grammar_bytes;
+    }
     return di_sched_submit(b->sched, 0, i, &req);
 }
 
@@ -267,15 +275,40 @@ print_results(bench_t *b)
     return bad ? DI_EIO : DI_OK;
 }
 
+/* The end of a text is held back as long as the text can go on. */
+static int
+open_schema(bench_t *b, di_err_t *err)
+{
+    const di_gram_opts_t opts = { .limits.blob_bytes = DI_IPC_GRAMMAR_MAX };
+    json_error_t         why;
+    json_t              *schema;
+    int                  rc;
+
+    if (b->opts->schema == NULL)
+        return DI_OK;
+    schema = json_load_file(b->opts->schema, 0, &why);
+    if (schema == NULL)
+        return di_err_set(err, DI_EINVAL, 0, "%s: %.100s", b->opts->schema,
+                          why.text);
+    rc = di_cmd_compile("schema", schema, &opts, &b->grammar,
+                        &b->grammar_bytes, err);
+    json_decref(schema);
+    if (rc == DI_OK)
+        rc = di_vocab_open_path(b->opts->engine.model_path, &b->vocab, err);
+    return rc;
+}
+
 static int
 open_bench(bench_t *b, di_err_t *err)
 {
     const di_cmd_opts_t *o = b->opts;
-    const di_sched_conf_t sc = {
+    di_sched_conf_t sc = {
         .max_seqs = o->engine.max_seqs,
         .max_rows = o->engine.max_rows,
         .chunk = o->engine.chunk,
         .queue_max = o->batch,
+        .grammar_bytes = o->engine.grammar_bytes,
+        .jumps = o->engine.jumps,
         .sink = on_event,
         .arg = &b->run,
     };
@@ -305,6 +338,12 @@ open_bench(bench_t *b, di_err_t *err)
         || b->step_s == NULL)
         return di_err_set(err, DI_ENOMEM, 0, "out of memory");
     fill_prompt(b, n);
+    rc = open_schema(b, err);
+    if (rc != DI_OK)
+        return rc;
+    sc.vocab = b->vocab;
+    if (b->vocab != NULL)
+        sc.n_end_ids = di_vocab_end_ids(b->vocab, &sc.end_ids);
     return di_sched_open(b->model, &sc, &b->sched, err);
 }
 
@@ -334,7 +373,9 @@ di_cmd_bench(const di_cmd_opts_t *opts)
 done:
     if (b.sched != NULL)
         di_sched_close(b.sched);
+    di_vocab_close(b.vocab);
     di_model_close(b.model);
+    free(b.grammar);
     free(b.prompt);
     free(b.run.tokens);
     free(b.prefill_s);

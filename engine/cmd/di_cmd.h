@@ -40,6 +40,7 @@ typedef struct {
     uint32_t         prompt_tokens;      /* bench                           */
     uint32_t         gen_tokens;         /* bench                           */
     uint32_t         depth;              /* bench: KV filled before decoding*/
+    const char      *schema;             /* bench: a file, or NULL          */
     uint32_t         repeat;             /* bench: the median is reported   */
 } di_cmd_opts_t;
 

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "../../tokenizer/dialect/di_dialect.h"
+#include "../../tokenizer/grammar/di_grammar.h"
 #include "../di_sched.h"
 #include "di_cmd.h"
 
@@ -74,6 +75,12 @@ int di_job_read_generate(di_run_t *run, di_job_t *job, const char *line,
                          size_t len);
 int di_job_read_score(di_run_t *run, di_job_t *job, const char *line,
                       size_t len);
+
+/* Compile the value of a field of that name: schema, regex, ebnf, choice.
+ * *blob is owned, to be freed.  What is wrong with it is in err. */
+int di_cmd_compile(const char *field, const json_t *value,
+                   const di_gram_opts_t *opts, void **blob, size_t *bytes,
+                   di_err_t *err);
 
 /* A field of a line that di_job_set_grammar() reads; and the grammar that the
  * line asks for, if any, compiled. */

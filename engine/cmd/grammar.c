@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../tokenizer/grammar/di_grammar.h"
 #include "di_run.h"
 
 static const struct {
@@ -56,41 +55,43 @@ read_options(di_job_t *job, const json_t *root, di_gram_opts_t *opts)
     return DI_OK;
 }
 
-static int
-compile(di_job_t *job, size_t k, const json_t *v, const di_gram_opts_t *opts)
+int
+di_cmd_compile(const char *field, const json_t *v, const di_gram_opts_t *opts,
+               void **blob, size_t *bytes, di_err_t *err)
 {
     di_gram_err_t why = { 0 };
     char         *text = NULL;
-    size_t        len, bytes = 0;
-    void         *blob = NULL;
+    size_t        len, k = 0;
     int           rc;
 
+    while (strcmp(field, kinds[k].field) != 0)
+        k++;
+    if (json_typeof(v) != kinds[k].type
+        && !(kinds[k].type == JSON_OBJECT && json_is_boolean(v)))
+        return di_err_set(err, DI_EINVAL, 0, "field %s: expected %s", field,
+                          kinds[k].expected);
     if (!json_is_string(v)) {
         text = json_dumps(v, JSON_ENCODE_ANY);
         if (text == NULL)
-            return di_err_set(&job->err, DI_ENOMEM, 0, "out of memory");
+            return di_err_set(err, DI_ENOMEM, 0, "out of memory");
     }
     len = text != NULL ? strlen(text) : json_string_length(v);
     rc = di_gram_compile(kinds[k].kind,
                          text != NULL ? text : json_string_value(v), len,
-                         opts, &blob, &bytes, &why);
+                         opts, blob, bytes, &why);
     free(text);
-    if (rc != DI_OK)
-        return di_err_set(&job->err, rc, 0, "field %s: %.47s at \"%.40s\": "
-                          "%.90s", kinds[k].field, why.keyword, why.path,
-                          why.text);
-    job->grammar = blob;
-    job->req.grammar = blob;
-    job->req.n_grammar = (uint32_t) bytes;
-    return DI_OK;
+    return rc == DI_OK ? rc
+           : di_err_set(err, rc, 0, "field %s: %.47s at \"%.40s\": %.90s",
+                        field, why.keyword, why.path, why.text);
 }
 
 int
 di_job_set_grammar(di_job_t *job, const json_t *root)
 {
     const json_t  *v = NULL, *found;
+    const char    *field = NULL;
     di_gram_opts_t opts;
-    size_t         k = 0;
+    size_t         bytes = 0;
     int            rc = read_options(job, root, &opts);
 
     for (size_t i = 0; i < N_KINDS && rc == DI_OK; i++) {
@@ -100,15 +101,13 @@ di_job_set_grammar(di_job_t *job, const json_t *root)
         if (v != NULL)
             return di_err_set(&job->err, DI_EINVAL, 0, "give only one of "
                               "schema, regex, ebnf and choice");
-        if (json_typeof(found) != kinds[i].type
-            && !(kinds[i].type == JSON_OBJECT && json_is_boolean(found)))
-            return di_err_set(&job->err, DI_EINVAL, 0,
-                              "field %s: expected %s", kinds[i].field,
-                              kinds[i].expected);
         v = found;
-        k = i;
+        field = kinds[i].field;
     }
     if (rc != DI_OK || v == NULL)
         return rc;
-    return compile(job, k, v, &opts);
+    rc = di_cmd_compile(field, v, &opts, &job->grammar, &bytes, &job->err);
+    job->req.grammar = job->grammar;
+    job->req.n_grammar = (uint32_t) bytes;
+    return rc;
 }

@@ -180,7 +180,8 @@ class Bench:
         cmd = [self.engine_bin, "bench", "--json", "--model",
                model or self.a.model, "--threads", str(threads)]
         for k, v in kw.items():
-            cmd += ["--" + k.replace("_", "-"), str(v)]
+            cmd += ["--" + k.replace("_", "-")]
+            cmd += [] if v is True else [str(v)]
         return json.loads(run(cmd, cpus_for(threads)))
 
     def bandwidth(self, threads):
@@ -431,13 +432,28 @@ class Bench:
             print(run([p], "1"), end="")
 
     def grammar(self):
-        """Masks and compiling; with the peers' schemas where they are."""
+        """Masks and compiling, with the peers' schemas where they are; decode
+        with a schema on every row."""
         p = os.path.join(self.a.build, "bench", "grammar")
         own = os.path.join(ROOT, "t", "data", "grammar", "bench.json")
         theirs = os.path.join(self.a.peers or "", "schemas.json")
         quiet()
         print(run([p, self.a.model,
                    theirs if os.path.exists(theirs) else own], "1"), end="")
+        schema = os.path.join(ROOT, "t", "data", "grammar", "decode.json")
+        for th in (1, 2):
+            def decode(**kw):
+                return self.ours(th, prompt_tokens=16, depth=128, batch=16,
+                                 gen_tokens=128, **kw
+                                 )["decode"]["tokens_per_s"]
+
+            plain = decode()
+            self.t.add(f"decode, batch 16, {th} thr", "tokens/s", plain)
+            self.t.add(f"  a schema on every row, {th} thr", "tokens/s",
+                       decode(schema=schema, no_jump_forward=True),
+                       bound=plain)
+            self.t.add(f"  with jump-forward, {th} thr", "tokens/s",
+                       decode(schema=schema), bound=plain)
 
     # ------------------------------------------------------------ servers --
 

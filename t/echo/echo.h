@@ -56,6 +56,7 @@ typedef struct {
     di_ipc_server_t *server;
     di_vocab_t      *vocab;
     di_tok_t        *tok;
+    di_gram_index_t *index;      /* NULL: no grammar came yet               */
     req_t           *first, *last;
     req_t           *bucket[ECHO_BUCKETS];
     const char      *fallback;   /* --script: played when there is none     */

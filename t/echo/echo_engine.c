@@ -437,6 +437,7 @@ main(int argc, char **argv)
     loop(&e, signals);
 
     di_ipc_server_close(e.server);
+    di_gram_index_close(e.index);
     di_tok_close(e.tok);
     di_vocab_close(e.vocab);
     free(e.text);

@@ -144,14 +144,8 @@ ends(const echo_t *e, const req_t *r, int32_t id, uint32_t n)
 static bool
 allowed(const echo_t *e, choice_t *c, int32_t id)
 {
-    size_t      len;
-    const char *bytes = di_vocab_bytes(e->vocab, id, &len);
-
-    if (c->match == NULL)
-        return true;
-    if (di_vocab_is_end(e->vocab, id))
-        return di_gram_is_complete(c->match);
-    return di_gram_accept(c->match, bytes, len) == DI_OK;
+    return c->match == NULL
+           || di_gram_accept_id(e->index, c->match, id) == DI_OK;
 }
 
 /* Send up to n tokens as one event, and FINISH if one of them ends it; told

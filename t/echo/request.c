@@ -271,9 +271,12 @@ refused(echo_t *e, const di_ipc_msg_t *msg)
 
 /* Open a request's grammar; *gram is owned, or NULL where it has none. */
 static int
-open_grammar(const di_gen_request_t *req, di_gram_t **gram)
+open_grammar(echo_t *e, const di_gen_request_t *req, di_gram_t **gram)
 {
     *gram = NULL;
+    if (req->n_grammar != 0 && e->index == NULL
+        && di_gram_index_open(e->vocab, 0, &e->index) != DI_OK)
+        echo_fail("out of memory");
     return req->n_grammar == 0
            ? DI_OK : di_gram_open(req->grammar, req->n_grammar, gram, NULL);
 }
@@ -337,7 +340,7 @@ echo_submit(echo_t *e, const di_ipc_msg_t *msg)
     if (refused(e, msg))
         return;
 
-    if (open_grammar(&msg->req, &gram) != DI_OK) {
+    if (open_grammar(e, &msg->req, &gram) != DI_OK) {
         reject(e, msg, DI_REJECT_INVALID, 0, 0, "grammar");
         return;
     }
