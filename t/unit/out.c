@@ -3,7 +3,11 @@
  * event by event, is what the whole body has, in both codecs; the order and
  * the fields of events; reasons and usage of the strict codec.
  *
- * Recipe's exact events are held in t/vectors, Chat's details in chat_out.c.
+ * Recipe's exact events are held in t/vectors, ours in t/data/out/strict.txt,
+ * Chat's details in chat_out.c.
+ *
+ * usage: out [--write]     --write prints what strict.txt should hold: read
+ *                          the difference before you keep it
  */
 
 #include <jansson.h>
@@ -322,6 +326,8 @@ typedef struct {
     size_t      step;            /* tokens in a call                        */
     di_end_t    end;
     const char *fields;          /* more of the request                     */
+    const char *body;            /* NULL: a question and a function         */
+    bool        logprobs;        /* come from the engine                    */
 } how_t;
 
 static di_req_t *
@@ -345,7 +351,8 @@ request(const how_t *h)
     char         body[2048];
 
     snprintf(body, sizeof(body), "{\"model\":\"DeepSeek-V4.1-Flash\",%s%s%s}",
-             fixed[h->api], h->stream ? ",\"stream\":true" : "", h->fields);
+             h->body != NULL ? h->body : fixed[h->api],
+             h->stream ? ",\"stream\":true" : "", h->fields);
     if (di_req_parse(h->api, &options, body, strlen(body), &req, &e)
         != DI_OK)
     {
@@ -355,40 +362,53 @@ request(const how_t *h)
     return req;
 }
 
+/* All that is written for these tokens, one for each byte of the script. */
 static void
-answer(const how_t *h, const char *script, said_t *said)
+write_answer(const how_t *h, const char *script, di_sbuf_t *b)
 {
+    const di_out_top_t top = { 'a', -0.5f };
     di_out_conf_t conf = { .vocab = vocab, .spell = DI_SPELL_DSML,
-                           .id = "id-1", .model = { "m", 1 } };
+                           .id = "id-1", .model = { "m", 1 },
+                           .created = 1700000000 };
     di_req_t     *req = request(h);
     di_out_t     *out;
-    di_sbuf_t     b = { 0 };
     int32_t       ids[4096];
     bool          stopped = false, done = false;
-    size_t        n = strlen(script), i, k;
+    size_t        n = strlen(script), i, k, p;
 
     for (i = 0; i < n; i++)
         ids[i] = parse_id((unsigned char) script[i]);
 
     conf.req = req;
     CHECK_EQ_INT(di_out_open(&conf, &out), DI_OK);
-    CHECK_EQ_INT(di_out_start(out, 11, 4, "fp", &b), DI_OK);
+    CHECK_EQ_INT(di_out_start(out, 11, 4, "fp", b), DI_OK);
     for (i = 0; i < n && !stopped; i += k) {
         k = h->step < n - i ? h->step : n - i;
-        CHECK_EQ_INT(di_out_tokens(out, 0, ids + i, k, &b, &stopped, NULL),
+        for (p = i; p < i + k && h->logprobs; p++)
+            CHECK_EQ_INT(di_out_logprob(out, 0, ids[p], -0.25f, &top, 1),
+                         DI_OK);
+        CHECK_EQ_INT(di_out_tokens(out, 0, ids + i, k, b, &stopped, NULL),
                      DI_OK);
     }
-    CHECK_EQ_INT(di_out_finish(out, 0, h->end, &b, &done), DI_OK);
+    CHECK_EQ_INT(di_out_finish(out, 0, h->end, b, &done), DI_OK);
     CHECK(done);
     if (h->stream)
-        CHECK_EQ_INT(di_out_end(out, &b), DI_OK);
+        CHECK_EQ_INT(di_out_end(out, b), DI_OK);
     else
-        CHECK_EQ_INT(di_out_body(out, &b), DI_OK);
+        CHECK_EQ_INT(di_out_body(out, b), DI_OK);
 
-    read_answer(said, h->api, h->stream, &b);
-    CHECK_EQ_STR(said->broken == NULL ? "" : said->broken, "");
     di_out_close(out);
     di_req_close(req);
+}
+
+static void
+answer(const how_t *h, const char *script, said_t *said)
+{
+    di_sbuf_t b = { 0 };
+
+    write_answer(h, script, &b);
+    read_answer(said, h->api, h->stream, &b);
+    CHECK_EQ_STR(said->broken == NULL ? "" : said->broken, "");
     di_sbuf_free(&b);
 }
 
@@ -531,10 +551,148 @@ check_one_call(void)
     CHECK_EQ_STR(said.reason, "tool_calls");
 }
 
-int
-main(void)
+/* ----------------------------------------------------------- exact bytes */
+
+#define ASK       "\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]"
+#define CUSTOM    "\"tools\":[{\"type\":\"custom\","
+#define TALK      "plan" TH "Sure \xe4\xbd\xa0.\n\n" BLOCK(CALL("f",       \
+                      PARAM("a", "true", "x\"\n")                            \
+                      PARAM("b", "false", "[1, 2]")) CALL("g", ""))
+#define WRITE     TH BLOCK(CALL("w", PARAM("input", "true", "a\"b")))
+
+static const struct {
+    const char *name;
+    how_t       how;
+    const char *script;
+} exact[] = {
+    { "Chat", { .api = DI_API_CHAT, .end = DI_END_STOP, .fields = "" }, TALK },
+    { "Chat, cut", { .api = DI_API_CHAT, .end = DI_END_LENGTH, .fields = "" },
+      "pl\"an" },
+    { "Chat, custom tool", { .api = DI_API_CHAT, .end = DI_END_STOP,
+        .body = ASK "," CUSTOM "\"custom\":{\"name\":\"w\"}}]",
+        .fields = "" }, WRITE },
+    { "Chat, log-probabilities", { .api = DI_API_CHAT, .end = DI_END_STOP,
+        .fields = ",\"logprobs\":true,\"top_logprobs\":1",
+        .logprobs = true }, "p" TH "x" },
+    { "Chat, no thinking", { .api = DI_API_CHAT, .end = DI_END_STOP,
+        .fields = ",\"thinking\":{\"type\":\"disabled\"}" }, "x" },
+    { "Responses", { .api = DI_API_RESPONSES, .end = DI_END_STOP,
+        .fields = "" }, TALK },
+    { "Responses, cut", { .api = DI_API_RESPONSES, .end = DI_END_LENGTH,
+        .fields = ",\"instructions\":\"i\",\"metadata\":{\"k\":\"v\"},"
+            "\"max_output_tokens\":9,\"temperature\":0.5,\"user\":\"u\","
+            "\"reasoning\":{\"effort\":\"high\"}" }, "p" TH "x" },
+    { "Responses, filter", { .api = DI_API_RESPONSES, .end = DI_END_FILTER,
+        .fields = "" }, TH "x" },
+    { "Responses, custom tool", { .api = DI_API_RESPONSES,
+        .end = DI_END_STOP, .body = "\"input\":\"q\"," CUSTOM
+        "\"name\":\"w\"}]", .fields = "" }, WRITE },
+    { "Responses, log-probabilities", { .api = DI_API_RESPONSES,
+        .end = DI_END_STOP, .fields = ",\"top_logprobs\":1,\"include\":"
+        "[\"message.output_text.logprobs\"]", .logprobs = true },
+      "p" TH "x" },
+    { "Messages", { .api = DI_API_MESSAGES, .end = DI_END_STOP,
+        .fields = "" }, TALK },
+    { "Messages, cut", { .api = DI_API_MESSAGES, .end = DI_END_LENGTH,
+        .fields = "" }, "p" TH "x" },
+    { "Messages, stop", { .api = DI_API_MESSAGES, .end = DI_END_STOP,
+        .fields = ",\"stop_sequences\":[\"STOP\"]" }, TH "xSTOPy" },
+};
+
+/* What differs each time: the letters and digits of calls' ids, the clock. */
+static void
+make_constant(char *text)
 {
+    char *p = text;
+
+    for (; (p = strstr(p, "\"call_")) != NULL; p++) {
+        memset(p + 9, 'x', strcspn(p + 9, "\""));
+    }
+    for (p = text; (p = strstr(p, "\"completed_at\":1")) != NULL; p++) {
+        memset(p + 15, '0', strspn(p + 15, "0123456789"));
+    }
+}
+
+/* The part of the file under this name, NUL-terminated, or "". */
+static const char *
+part_of(const char *file, const char *name, char *out, size_t size)
+{
+    char        title[96];
+    const char *p, *end;
+
+    snprintf(title, sizeof(title), "=== %s\n", name);
+    out[0] = '\0';
+    p = file == NULL ? NULL : strstr(file, title);
+    if (p == NULL)
+        return out;
+
+    p += strlen(title);
+    end = strstr(p, "=== ");
+    snprintf(out, size, "%.*s", (int) (end == NULL ? strlen(p)
+                                       : (size_t) (end - p)), p);
+    return out;
+}
+
+static void
+check_exact(const char *file, bool write)
+{
+    static char want[65536];
+    char        name[80];
+    di_sbuf_t   b = { 0 };
+    how_t       h;
+    size_t      i;
+    int         stream;
+
+    for (i = 0; i < sizeof(exact) / sizeof(exact[0]); i++) {
+        for (stream = 1; stream >= 0; stream--) {
+            h = exact[i].how;
+            h.stream = stream;
+            h.step = 4;
+            b.len = 0;
+            write_answer(&h, exact[i].script, &b);
+            di_sbuf_add(&b, "\n", 2);
+            make_constant(b.data);
+            snprintf(name, sizeof(name), "%s, %s", exact[i].name,
+                     stream ? "stream" : "body");
+            if (write)
+                printf("=== %s\n%s", name, b.data);
+            else
+                CHECK_EQ_STR(b.data, part_of(file, name, want, sizeof(want)));
+        }
+    }
+    di_sbuf_free(&b);
+}
+
+static char *
+read_file(const char *path)
+{
+    FILE  *f = fopen(path, "r");
+    char  *text = calloc(1, 1 << 20);
+
+    CHECK(f != NULL && text != NULL);
+    if (f != NULL) {
+        CHECK(fread(text, 1, (1 << 20) - 1, f) > 0);
+        fclose(f);
+    }
+    return text;
+}
+
+int
+main(int argc, char **argv)
+{
+    bool  write = argc > 1 && strcmp(argv[1], "--write") == 0;
+    char *file;
+
     vocab = parse_vocab(NULL, 0);
+    if (write) {
+        check_exact(NULL, true);
+        di_vocab_close(vocab);
+        return 0;
+    }
+
+    file = read_file("t/data/out/strict.txt");
+    check_exact(file, false);
+    free(file);
     check_stream_is_body();
     check_nothing_lost();
     check_reasons();
