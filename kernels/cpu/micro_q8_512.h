@@ -15,11 +15,15 @@
  *         first.  Without it the same is two FMAs on the halves as floats.
  *
  * Few rows multiply them where they are made, more rows an expanded piece.
- * What is two panels on is prefetched: 16 rows are more streams than the
- * hardware follows.
+ *
+ * 16 rows are more streams than the hardware follows: a panel is prefetched
+ * while the one before it is read, in the order of its bytes.  In that of its
+ * use, row by row, memory gives half as much.
  */
 
 #define UNROLL16     _Pragma("GCC unroll 16")
+#define MICRO_AHEAD  4096        /* bytes prefetched of the panel after the
+                                  * next                                    */
 #define MICRO_SCALES 16          /* blocks whose scales are turned at once  */
 #define MICRO_PIECE  8           /* blocks of an expanded piece             */
 
@@ -43,14 +47,16 @@ micro_load(const job_t *j, size_t p, size_t at, size_t n, __m512i *v)
 {
     const size_t stride = j->part->row_bytes, last = micro_last(j, p);
     const uint8_t *from = (const uint8_t *) j->part->data
-                          + p * DI_CPU_PANEL * stride + at;
+                          + p * DI_CPU_PANEL * stride;
+    const char *ahead = (const char *) from + DI_CPU_PANEL * (stride + at)
+                        + MICRO_AHEAD;
     __mmask16 mask = (__mmask16) (n < 64 ? (1u << n / 4) - 1 : 0xffff);
 
+    from += at;
     UNROLL16
     for (size_t i = 0; i < 16; i++) {
         v[i] = _mm512_maskz_loadu_epi32(mask, from);
-        _mm_prefetch((const char *) from + 2 * DI_CPU_PANEL * stride,
-                     _MM_HINT_T0);
+        _mm_prefetch(ahead + i * 64, _MM_HINT_T1);
         from += i < last ? stride : 0;
     }
     di_transpose16(v);
