@@ -32,6 +32,7 @@ main(void)
     CHECK(!same(DI_GRAM_REGEX, "ab", (di_gram_opts_t) { .flexible = true }));
     CHECK(!same(DI_GRAM_REGEX, "ab",
                 (di_gram_opts_t) { .best_effort = true }));
+    CHECK(!same(DI_GRAM_REGEX, "ab", (di_gram_opts_t) { .best_effort = true }));
     CHECK(!same(DI_GRAM_REGEX, "ab",
                 (di_gram_opts_t) { .limits.memory_bytes = 1 }));
     CHECK(!same(DI_GRAM_REGEX, "ab",
