@@ -344,7 +344,7 @@ request(const how_t *h)
     };
     const di_req_options_t options = {
         .codec = h->codec, .family = DI_FAMILY_V41, .vocab = 1000,
-        .caps = DI_CAN_TOOLS | DI_CAN_THINK,
+        .caps = DI_CAN_TOOLS | DI_CAN_THINK | DI_CAN_CONSTRAIN,
     };
     di_api_err_t e;
     di_req_t    *req;
@@ -574,6 +574,9 @@ static const struct {
     { "Chat, log-probabilities", { .api = DI_API_CHAT, .end = DI_END_STOP,
         .fields = ",\"logprobs\":true,\"top_logprobs\":1",
         .logprobs = true }, "p" TH "x" },
+    { "Chat, log-probabilities of reasoning alone", { .api = DI_API_CHAT,
+        .end = DI_END_LENGTH, .fields = ",\"logprobs\":true",
+        .logprobs = true }, "p" },
     { "Chat, no thinking", { .api = DI_API_CHAT, .end = DI_END_STOP,
         .fields = ",\"thinking\":{\"type\":\"disabled\"}" }, "x" },
     { "Responses", { .api = DI_API_RESPONSES, .end = DI_END_STOP,
@@ -582,6 +585,10 @@ static const struct {
         .fields = ",\"instructions\":\"i\",\"metadata\":{\"k\":\"v\"},"
             "\"max_output_tokens\":9,\"temperature\":0.5,\"user\":\"u\","
             "\"reasoning\":{\"effort\":\"high\"}" }, "p" TH "x" },
+    { "Responses, a schema", { .api = DI_API_RESPONSES, .end = DI_END_STOP,
+        .body = "\"input\":\"q\","
+            "\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":\"n\","
+            "\"schema\":{\"type\":\"object\"}}}", .fields = "" }, TH "{}" },
     { "Responses, filter", { .api = DI_API_RESPONSES, .end = DI_END_FILTER,
         .fields = "" }, TH "x" },
     { "Responses, custom tool", { .api = DI_API_RESPONSES,
@@ -595,6 +602,10 @@ static const struct {
         .fields = "" }, TALK },
     { "Messages, cut", { .api = DI_API_MESSAGES, .end = DI_END_LENGTH,
         .fields = "" }, "p" TH "x" },
+    { "Messages, cut in a call", { .api = DI_API_MESSAGES,
+        .end = DI_END_LENGTH, .fields = "" },
+      TH "<" D " calls>\n<" D " invoke name=\"f\">\n<" D
+      " parameter name=\"a\" string=\"false\">[1" },
     { "Messages, stop", { .api = DI_API_MESSAGES, .end = DI_END_STOP,
         .fields = ",\"stop_sequences\":[\"STOP\"]" }, TH "xSTOPy" },
 };
