@@ -4,7 +4,8 @@
  * The first byte chooses the API, the codec and what the dialect can do; the
  * rest is the body.  A request is parsed and rendered, or refused with an
  * error that is valid JSON in the API's shape; nothing else may happen.  A
- * special piece of a prompt must be one of the dialect's own.
+ * special piece of a prompt must be one of the dialect's own.  The grammar of
+ * the output compiles, or what is wrong is one of the request's own parts.
  */
 
 #include <jansson.h>
@@ -13,6 +14,7 @@
 
 #include "tokenizer/api/di_api.h"
 #include "tokenizer/dialect/dialect.h"
+#include "tokenizer/dialect/di_output.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -31,6 +33,39 @@ open_dialects(void)
             != DI_OK)
             abort();
     }
+}
+
+static void
+look_at_grammar(const di_req_t *req, const di_dialect_t *d)
+{
+    const di_gram_opts_t opts = {
+        .any_order = di_req_constraint(req)->any_order, .flexible = true,
+        .limits = { .memory_bytes = 16 << 20, .work = 300000 },
+    };
+    di_output_t   out = { 0 };
+    di_gram_err_t err = { 0 };
+    di_api_err_t  e = { 0 };
+    void         *blob;
+    size_t        bytes;
+    int           rc = di_dialect_grammar(d, di_req_conv(req),
+                                          di_req_parsing(req),
+                                          di_req_constraint(req), &out, &e);
+
+    if (rc != DI_OK && (rc != DI_EUNSUPPORTED || e.status != 400))
+        abort();
+
+    if (rc == DI_OK && out.text.len > 0) {
+        rc = di_gram_compile(DI_GRAM_OUTPUT, out.text.data, out.text.len,
+                             &opts, &blob, &bytes, &err);
+        if (rc == DI_OK)
+            free(blob);
+        else if (rc != DI_ELIMIT && err.part < 0)
+            abort();
+        else
+            di_output_error(&out, &err, &e);
+    }
+
+    di_output_free(&out);
 }
 
 static void
@@ -115,7 +150,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (o.codec == DI_CODEC_OFFICIAL && api != DI_API_COMPLETIONS)
         d = dialects[di_req_family(req) == DI_FAMILY_V4];
-    look_at(req, d);
+    if (api != DI_API_COMPLETIONS)
+        look_at(req, d);
+    look_at_grammar(req, d);
     di_req_close(req);
     return 0;
 }

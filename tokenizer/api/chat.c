@@ -169,7 +169,7 @@ static const di_shape_t call_list = { .kind = DI_SHAPE_LIST, .of = &call };
 
 static const di_member_t plain_members[] = {
     { "content", &content, REQUIRED, NULL },
-    { "name", &di_shape_text, STRICT, NULL },
+    { "name", &di_shape_text, 0, NULL },
     { .name = NULL },
 };
 static const di_member_t assistant_members[] = {
@@ -177,7 +177,7 @@ static const di_member_t assistant_members[] = {
     { "reasoning_content", &di_shape_text, 0, NULL },
     { "tool_calls", &call_list, 0, NULL },
     { "prefix", &di_shape_bool, 0, NULL },
-    { "name", &di_shape_text, STRICT, NULL },
+    { "name", &di_shape_text, 0, NULL },
     { "refusal", &di_shape_text, STRICT, NULL },
     { "annotations", NULL, STRICT, NULL },
     { "audio", NULL, STRICT, no_audio },
@@ -401,6 +401,7 @@ check_choice(di_rq_t *rq, const di_json_t *v)
     static const di_shape_t  object = { .kind = DI_SHAPE_TAGGED, .tag = "type",
                                         .members = variants };
     static const char        prefix[] = "invalid request body: ";
+    static const di_json_t   null = { .type = DI_JSON_NULL };
     const di_member_t       *m;
     char                     text[sizeof(rq->e->message)];
     int                      rc;
@@ -408,7 +409,8 @@ check_choice(di_rq_t *rq, const di_json_t *v)
     if (di_rq_is(v, "none") || di_rq_is(v, "auto") || di_rq_is(v, "required"))
         return DI_OK;
 
-    if (v->type != DI_JSON_OBJECT)
+    if (v->type != DI_JSON_OBJECT
+        || (rq->official && di_json_get(v, "type") == NULL))
         return rq->official
                ? di_shape_fail(rq, "expected one of `none`, `auto`, `required`"
                                " or a tool")
@@ -423,15 +425,13 @@ check_choice(di_rq_t *rq, const di_json_t *v)
     for (m = object_members; m->name != NULL; m++) {
         const di_json_t *f = di_json_get(v, m->name);
 
-        rc = f == NULL ? di_shape_fail(rq, "missing field `%s`", m->name)
-                       : di_shape_check(rq, m->shape, f);
+        rc = di_shape_check(rq, m->shape, f == NULL ? &null : f);
         if (rc != DI_EINVAL)
             continue;
 
         (void) snprintf(text, sizeof(text), "%s",
                         rq->e->message + sizeof(prefix) - 1);
-        return f == NULL ? rc : di_shape_fail(rq, "field `%s`: %s", m->name,
-                                              text);
+        return di_shape_fail(rq, "field `%s`: %s", m->name, text);
     }
 
     return DI_OK;

@@ -238,7 +238,9 @@ static const di_member_t tool_members[] = {
 static const di_shape_t own_tool = { .kind = DI_SHAPE_LOOSE, .name = "Tool",
                                      .members = tool_members };
 static const di_member_t server_tool_members[] = {
-    { "type", &di_shape_text, REQUIRED, NULL }, { .name = NULL },
+    { "type", &di_shape_text, REQUIRED, NULL },
+    { "name", &di_shape_text, 0, NULL },
+    { .name = NULL },
 };
 static const di_shape_t server_tool = { .kind = DI_SHAPE_STRUCT,
                                         .members = server_tool_members };

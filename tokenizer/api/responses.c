@@ -112,7 +112,8 @@ static const di_member_t call_members[] = {
     { .name = NULL },
 };
 static const di_member_t output_members[] = {
-    { "call_id", &di_shape_text, REQUIRED, NULL },
+    { "call_id", &di_shape_text, STRICT | REQUIRED, NULL },
+    { "call_id", &di_shape_text, OFFICIAL, NULL },
     { "output", &output, REQUIRED, NULL },
     ITEM,
     { .name = NULL },
@@ -146,10 +147,15 @@ static const di_member_t reasoning_members[] = {
     ITEM,
     { .name = NULL },
 };
+static const di_member_t executions[] = {
+    { .name = "client" }, { .name = "server" }, { .name = NULL },
+};
+static const di_shape_t execution = { .kind = DI_SHAPE_ENUM,
+                                      .members = executions };
 static const di_member_t search_members[] = {
     { "call_id", &di_shape_text, REQUIRED, NULL },
     { "arguments", &di_shape_map, REQUIRED, NULL },
-    { "execution", &di_shape_text, STRICT, NULL },
+    { "execution", &execution, 0, NULL },
     ITEM,
     { .name = NULL },
 };
@@ -165,7 +171,7 @@ static const di_shape_t tool_list = { .kind = DI_SHAPE_LIST, .of = &tool };
 static const di_member_t found_members[] = {
     { "call_id", &di_shape_text, REQUIRED, NULL },
     { "tools", &tool_list, REQUIRED, NULL },
-    { "execution", &di_shape_text, STRICT, NULL },
+    { "execution", &execution, 0, NULL },
     ITEM,
     { .name = NULL },
 };
@@ -212,7 +218,7 @@ static const di_member_t function_members[] = {
 };
 static const di_member_t custom_members[] = {
     { "name", &di_shape_text, REQUIRED, NULL },
-    { "description", &di_shape_text, 0, NULL },
+    { "description", &di_shape_text, STRICT, NULL },
     { "format", NULL, STRICT, NULL },
     { "type", NULL, STRICT, NULL },
     { .name = NULL },
@@ -399,6 +405,20 @@ is_web_search(const di_json_t *type)
            || di_rq_is(type, "web_search_2025_08_26");
 }
 
+static const di_member_t named_members[] = {
+    { "name", &di_shape_text, REQUIRED, NULL }, { .name = NULL },
+};
+STRUCT(named, named_members);
+static const di_member_t official_choices[] = {
+    { "function", &named, 0, NULL }, { .name = "web_search" },
+    { .name = "web_search_2025_08_26" }, { "custom", &named, 0, NULL },
+    { .name = NULL },
+};
+static const di_shape_t official_choice = { .kind = DI_SHAPE_TAGGED,
+                                            .name = "ResponsesToolChoice",
+                                            .tag = "type",
+                                            .members = official_choices };
+
 static int
 check_choice(di_rq_t *rq, const di_json_t *v)
 {
@@ -415,11 +435,9 @@ check_choice(di_rq_t *rq, const di_json_t *v)
     if (!rq->official && di_rq_is(type, "allowed_tools"))
         return di_shape_check(rq, &di_shape_allowed, v);
 
-    if (rq->official && is_web_search(type))
-        return DI_OK;
-
-    if (rq->official && type != NULL && type->type != DI_JSON_STRING)
-        return di_shape_wrong(rq, type, "variant identifier", "a string");
+    if (rq->official && v->type == DI_JSON_OBJECT
+        && di_json_get(v, "type") != NULL)
+        return di_shape_check(rq, &official_choice, v);
 
     return rq->official
            ? di_shape_fail(rq, "expected one of `none`, `auto`, `required` or"
@@ -936,13 +954,40 @@ find_answer(di_rq_t *rq, const di_json_t *v, size_t i, turn_t *t,
     return DI_OK;
 }
 
+/* Official: an output that answers no call is a message of its own. */
+static int
+add_loose_output(di_rq_t *rq, const di_json_t *output, size_t i, turn_t *t)
+{
+    di_content_t out = { .separator = "\n\n" };
+    di_msg_t    *m;
+    int          rc = end_turn(rq, t);
+
+    if (rc == DI_OK)
+        rc = add_content(rq, output, i, &out);
+    if (rc != DI_OK)
+        return rc;
+
+    m = di_rq_add_msg(rq, DI_ROLE_TOOL);
+    if (m == NULL)
+        return DI_ENOMEM;
+
+    m->call_id = (di_str_t) { "", 0 };
+    di_content_give(&out, m);
+    return DI_OK;
+}
+
 static int
 add_output(di_rq_t *rq, const di_json_t *v, size_t i, turn_t *t)
 {
     const di_json_t *c = di_rq_get(v, "output");
     answer_t        *a;
-    int              rc = find_answer(rq, v, i, t, &a);
+    int              rc;
 
+    if (rq->official && di_rq_is(di_rq_get(v, "type"), "function_call_output")
+        && di_rq_get(v, "call_id") == NULL)
+        return add_loose_output(rq, c, i, t);
+
+    rc = find_answer(rq, v, i, t, &a);
     return rc == DI_OK && c != NULL ? add_content(rq, c, i, &a->content) : rc;
 }
 
@@ -1055,16 +1100,21 @@ static int
 add_reasoning(di_rq_t *rq, const di_json_t *v, turn_t *t)
 {
     const di_json_t *c = di_rq_get(v, "content"), *p;
-    int              rc;
+    int              rc = DI_OK;
 
-    if (rq->official && di_json_get(v, "summary") == NULL)
-        return DI_OK;
-
-    rc = begin_turn(rq, t, false);
+    /* One that says nothing is no turn; official: it ends one, though. */
+    if (rq->official && t->n_calls > 0)
+        rc = end_turn(rq, t);
 
     for (p = c == NULL ? NULL : c->v.list.first; p != NULL && rc == DI_OK;
          p = p->next)
-        rc = di_content_add(rq, &t->reasoning, di_rq_text(p, "text"));
+    {
+        if (di_rq_text(p, "text").len == 0)
+            continue;
+        rc = begin_turn(rq, t, false);
+        if (rc == DI_OK)
+            rc = di_content_add(rq, &t->reasoning, di_rq_text(p, "text"));
+    }
 
     return rc;
 }

@@ -6,6 +6,10 @@
  * drafts differ in few keywords; their names ($schema) are taken and the same
  * table is used.  The sentences are those of the validator that the official
  * codec has, so that its clients read what they know.
+ *
+ * A second walk looks at what only a compiler of schemas would: that regular
+ * expressions compile, and that references lead somewhere, in all that the
+ * schema uses.
  */
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -17,7 +21,7 @@
 
 typedef enum {
     SCHEMA, SCHEMAS, SCHEMA_MAP, TYPE, TEXT, FLAG, NUMBER, POSITIVE, COUNT,
-    LIST, NAMES, NAMES_MAP, REGEX, REGEX_MAP, REF,
+    LIST, NAMES, NAMES_MAP, REGEX, REGEX_MAP, REF, ANCHOR, ID, OBJECT,
 } keyword_kind_t;
 
 /* The meta-schema's vocabularies, in the order in which it looks at a schema:
@@ -36,8 +40,10 @@ static const struct {
     { "$defs", SCHEMA_MAP, CORE },
     { "definitions", SCHEMA_MAP, CORE },
     { "$comment", TEXT, CORE },
-    { "$id", TEXT, CORE },
-    { "$anchor", TEXT, CORE },
+    { "$id", ID, CORE },
+    { "$anchor", ANCHOR, CORE },
+    { "$dynamicAnchor", ANCHOR, CORE },
+    { "$vocabulary", OBJECT, CORE },
     { "$ref", REF, CORE },
     { "$dynamicRef", REF, CORE },
     { "properties", SCHEMA_MAP, APPLICATOR },
@@ -92,6 +98,8 @@ typedef struct {
     di_rq_t         *rq;
     const di_json_t *root;       /* what local references point into        */
     di_str_t        *why;
+    size_t           left;       /* schemas that the second walk may enter  */
+    di_names_t       followed;   /* references that it went after           */
 } check_t;
 
 static int check_schema(check_t *c, const di_json_t *v);
@@ -217,25 +225,28 @@ static int
 check_map(check_t *c, const di_json_t *v, keyword_kind_t kind)
 {
     const di_json_t *m;
-    di_json_t        key = { .type = DI_JSON_STRING };
     int              rc = DI_OK;
 
     if (v->type != DI_JSON_OBJECT)
         return wrong(c, v, " is not of type \"object\"");
 
     for (m = v->v.list.first; m != NULL && rc == DI_OK; m = m->next) {
-        key.v.str = m->key;
-        if (kind == REGEX_MAP)
-            rc = check_regex(c, &key, m->key);
-        if (rc == DI_OK)
-            rc = kind == NAMES_MAP ? check_names(c, m) : check_schema(c, m);
+        rc = kind == NAMES_MAP ? check_names(c, m) : check_schema(c, m);
     }
 
     return rc;
 }
 
-/* A step of a JSON pointer: the name up to the next slash, "~1" and "~0"
- * undone, compared with a key. */
+static int
+hex(char ch)
+{
+    return ch >= '0' && ch <= '9' ? ch - '0'
+           : (ch | 0x20) >= 'a' && (ch | 0x20) <= 'f' ? (ch | 0x20) - 'a' + 10
+           : -1;
+}
+
+/* A step of a reference's JSON pointer: the name up to the next slash, "%2F",
+ * "~1" and "~0" undone, compared with a key. */
 static bool
 step_is(const char *p, size_t n, di_str_t key)
 {
@@ -244,7 +255,11 @@ step_is(const char *p, size_t n, di_str_t key)
 
     for (i = 0; i < n; i++, k++) {
         ch = p[i];
-        if (ch == '~' && i + 1 < n) {
+        if (ch == '%' && i + 2 < n && hex(p[i + 1]) >= 0
+            && hex(p[i + 2]) >= 0) {
+            ch = (char) (hex(p[i + 1]) << 4 | hex(p[i + 2]));
+            i += 2;
+        } else if (ch == '~' && i + 1 < n) {
             i++;
             ch = p[i] == '1' ? '/' : '~';
         }
@@ -275,37 +290,6 @@ step_into(const di_json_t *v, const char *p, size_t n)
     return NULL;
 }
 
-/* A reference into the schema itself must lead somewhere. */
-static int
-check_ref(check_t *c, const di_json_t *v)
-{
-    const di_json_t *at = c->root;
-    const char      *p, *end, *slash;
-
-    if (v->type != DI_JSON_STRING)
-        return wrong(c, v, " is not of type \"string\"");
-
-    p = v->v.str.data;
-    end = p + v->v.str.len;
-    if (end - p < 2 || p[0] != '#' || p[1] != '/')
-        return DI_OK;
-
-    for (p += 1; p < end && at != NULL; p = slash) {
-        p++;
-        slash = memchr(p, '/', (size_t) (end - p));
-        if (slash == NULL)
-            slash = end;
-        at = step_into(at, p, (size_t) (slash - p));
-    }
-
-    if (at != NULL)
-        return DI_OK;
-
-    return di_rq_print(c->rq, c->why, "Pointer '%.*s' does not exist",
-                       (int) (v->v.str.len - 1), v->v.str.data + 1) == DI_OK
-           ? DI_EINVAL : DI_ENOMEM;
-}
-
 static int
 check_number(check_t *c, const di_json_t *v, keyword_kind_t kind)
 {
@@ -326,6 +310,30 @@ check_number(check_t *c, const di_json_t *v, keyword_kind_t kind)
         return wrong(c, v, " is less than or equal to the minimum of 0");
 
     return DI_OK;
+}
+
+static bool
+is_anchor(di_str_t s)
+{
+    size_t i;
+
+    for (i = 0; i < s.len; i++) {
+        if (!(di_rq_is_name_char(s.data[i]) || s.data[i] == '.')
+            || (i == 0 && (s.data[i] == '-' || s.data[i] == '.'
+                           || (s.data[i] >= '0' && s.data[i] <= '9'))))
+            return false;
+    }
+
+    return s.len > 0;
+}
+
+/* Nothing but an empty fragment. */
+static bool
+is_id(di_str_t s)
+{
+    const char *hash = s.len == 0 ? NULL : memchr(s.data, '#', s.len);
+
+    return hash == NULL || hash == s.data + s.len - 1;
 }
 
 static int
@@ -363,18 +371,28 @@ check_keyword(check_t *c, const di_json_t *v, keyword_kind_t kind)
     case COUNT:
         return check_number(c, v, kind);
 
-    case REF:
-        return check_ref(c, v);
+    case OBJECT:
+        return v->type == DI_JSON_OBJECT ? DI_OK
+               : wrong(c, v, " is not of type \"object\"");
 
+    case REF:
     case TEXT:
     case REGEX:
+    case ANCHOR:
+    case ID:
         break;
     }
 
     if (v->type != DI_JSON_STRING)
         return wrong(c, v, " is not of type \"string\"");
 
-    return kind == REGEX ? check_regex(c, v, v->v.str) : DI_OK;
+    if (kind == ANCHOR && !is_anchor(v->v.str))
+        return wrong(c, v, " does not match \"^[A-Za-z_][-A-Za-z0-9._]*$\"");
+
+    if (kind == ID && !is_id(v->v.str))
+        return wrong(c, v, " does not match \"^[^#]*#?$\"");
+
+    return DI_OK;
 }
 
 /* The keywords of one vocabulary, in the schema's order. */
@@ -415,6 +433,201 @@ check_schema(check_t *c, const di_json_t *v)
     return rc;
 }
 
+/* ------------------------------------------------------------ second walk */
+
+#define ENTERED_MAX  20000       /* more than that is the compiler's matter */
+
+static int use_schema(check_t *c, const di_json_t *v, size_t depth);
+
+static bool
+has_id(const di_json_t *v)
+{
+    const di_json_t *m;
+
+    if (v->type != DI_JSON_OBJECT && v->type != DI_JSON_ARRAY)
+        return false;
+
+    for (m = v->v.list.first; m != NULL; m = m->next) {
+        if ((v->type == DI_JSON_OBJECT && di_json_is(&m->key, "$id"))
+            || has_id(m))
+            return true;
+    }
+
+    return false;
+}
+
+static const di_json_t *
+find_anchor(const di_json_t *v, di_str_t name)
+{
+    const di_json_t *m, *found = NULL;
+
+    if (v->type != DI_JSON_OBJECT && v->type != DI_JSON_ARRAY)
+        return NULL;
+
+    for (m = v->v.list.first; m != NULL && found == NULL; m = m->next) {
+        if (v->type == DI_JSON_OBJECT && m->type == DI_JSON_STRING
+            && (di_json_is(&m->key, "$anchor")
+                || di_json_is(&m->key, "$dynamicAnchor"))
+            && m->v.str.len == name.len
+            && memcmp(m->v.str.data, name.data, name.len) == 0)
+            return v;
+        found = find_anchor(m, name);
+    }
+
+    return found;
+}
+
+/* What a reference into the schema itself leads to; NULL: nothing. */
+static const di_json_t *
+referred(const check_t *c, di_str_t ref)
+{
+    const di_json_t *at = c->root;
+    const char      *p = ref.data + 1, *end = ref.data + ref.len, *slash;
+
+    if (ref.len > 1 && ref.data[1] != '/')
+        return find_anchor(c->root, (di_str_t) { p, ref.len - 1 });
+
+    for (; p < end && at != NULL; p = slash) {
+        p++;
+        slash = memchr(p, '/', (size_t) (end - p));
+        if (slash == NULL)
+            slash = end;
+        at = step_into(at, p, (size_t) (slash - p));
+    }
+
+    return at;
+}
+
+/* A reference to another document, unless this one has documents inside. */
+static int
+other_document(check_t *c, di_str_t ref)
+{
+    const char *hash = ref.len == 0 ? NULL : memchr(ref.data, '#', ref.len);
+    int         n = (int) (hash == NULL ? ref.len
+                           : (size_t) (hash - ref.data));
+    int         rc;
+
+    if (ref.len == 0 || has_id(c->root))
+        return DI_OK;
+
+    rc = memmem(ref.data, (size_t) n, "://", 3) != NULL
+         ? di_rq_print(c->rq, c->why, "Resource '%.*s' is not present in a"
+                       " registry and retrieving it failed: Retrieval is"
+                       " disabled, cannot fetch %.*s", n, ref.data, n,
+                       ref.data)
+         : di_rq_print(c->rq, c->why, "Resource '%.*s' is not present in a"
+                       " registry and retrieving it failed: No base URI is"
+                       " available", n, ref.data);
+    return rc == DI_OK ? DI_EINVAL : rc;
+}
+
+static int
+use_reference(check_t *c, di_str_t ref, size_t depth)
+{
+    const di_json_t *to;
+    size_t           at;
+    bool             known;
+
+    if (ref.len == 0 || ref.data[0] != '#')
+        return other_document(c, ref);
+
+    if (di_names_put(c->rq, &c->followed, ref, 0, &at, &known) != DI_OK)
+        return DI_ENOMEM;
+    if (known)
+        return DI_OK;
+
+    to = referred(c, ref);
+    if (to != NULL)
+        return use_schema(c, to, depth);
+
+    return di_rq_print(c->rq, c->why, ref.data[1] == '/'
+                       ? "Pointer '%.*s' does not exist"
+                       : "Anchor '%.*s' does not exist",
+                       (int) (ref.len - 1), ref.data + 1) == DI_OK
+           ? DI_EINVAL : DI_ENOMEM;
+}
+
+static int
+use_all(check_t *c, const di_json_t *list, bool patterns, size_t depth)
+{
+    const di_json_t *m;
+    int              rc = DI_OK;
+
+    for (m = list->v.list.first; m != NULL && rc == DI_OK; m = m->next) {
+        if (patterns)
+            rc = check_regex(c, m, m->key);
+        if (rc == DI_OK)
+            rc = use_schema(c, m, depth);
+    }
+
+    return rc;
+}
+
+/* Definitions are used where something refers to them, an `if` where it has
+ * a consequence. */
+static bool
+is_used(const di_json_t *schema, const di_json_t *keyword)
+{
+    if (di_json_is(&keyword->key, "if"))
+        return di_json_get(schema, "then") != NULL
+               || di_json_get(schema, "else") != NULL;
+
+    if (di_json_is(&keyword->key, "then") || di_json_is(&keyword->key, "else"))
+        return di_json_get(schema, "if") != NULL;
+
+    return !di_json_is(&keyword->key, "$defs")
+           && !di_json_is(&keyword->key, "definitions")
+           && !di_json_is(&keyword->key, "contentSchema");
+}
+
+static int
+use_keyword(check_t *c, const di_json_t *v, keyword_kind_t kind, size_t depth)
+{
+    switch (kind) {
+
+    case SCHEMA:
+        return use_schema(c, v, depth);
+
+    case SCHEMAS:
+    case SCHEMA_MAP:
+    case REGEX_MAP:
+        return use_all(c, v, kind == REGEX_MAP, depth);
+
+    case REGEX:
+        return check_regex(c, v, v->v.str);
+
+    case REF:
+        return use_reference(c, v->v.str, depth);
+
+    default:
+        return DI_OK;
+    }
+}
+
+/* A schema that the first walk found nothing wrong with. */
+static int
+use_schema(check_t *c, const di_json_t *v, size_t depth)
+{
+    const size_t     n = sizeof(keywords) / sizeof(keywords[0]);
+    const di_json_t *m;
+    size_t           i;
+    int              rc = DI_OK;
+
+    if (v->type != DI_JSON_OBJECT || depth == 0 || c->left == 0)
+        return DI_OK;
+
+    c->left--;
+    for (m = v->v.list.first; m != NULL && rc == DI_OK; m = m->next) {
+        for (i = 0; i < n && !di_json_is(&m->key, keywords[i].name); i++) {
+            /* void */
+        }
+        if (i < n && is_used(v, m))
+            rc = use_keyword(c, m, keywords[i].kind, depth - 1);
+    }
+
+    return rc;
+}
+
 /* $schema must name a draft that is known. */
 static bool
 is_known_draft(const di_json_t *v)
@@ -443,8 +656,10 @@ is_known_draft(const di_json_t *v)
 int
 di_schema_check(di_rq_t *rq, const di_json_t *schema, di_str_t *why)
 {
-    check_t          c = { rq, schema, why };
+    check_t          c = { .rq = rq, .root = schema, .why = why,
+                           .left = ENTERED_MAX };
     const di_json_t *draft = di_rq_get(schema, "$schema");
+    int              rc;
 
     if (draft != NULL && draft->type == DI_JSON_STRING
         && !is_known_draft(draft))
@@ -454,5 +669,6 @@ di_schema_check(di_rq_t *rq, const di_json_t *schema, di_str_t *why)
                            draft->v.str.data) == DI_OK
                ? DI_EINVAL : DI_ENOMEM;
 
-    return check_schema(&c, schema);
+    rc = check_schema(&c, schema);
+    return rc == DI_OK ? use_schema(&c, schema, DI_JSON_DEPTH_MAX) : rc;
 }

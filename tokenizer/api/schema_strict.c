@@ -140,8 +140,8 @@ unreadable(strict_t *s, const char *why)
 /* The shape of a keyword's value, with the reader's prefix before what is
  * wrong with it. */
 static int
-read_shape(strict_t *s, const di_json_t *v, const char *name,
-           const di_shape_t *shape)
+read_with(strict_t *s, const di_json_t *v, const char *name,
+          const di_shape_t *shape, bool named)
 {
     static const char  prefix[] = "invalid request body: ";
     const di_json_t   *k = strcmp(name, "type") == 0 ? di_json_get(v, name)
@@ -160,9 +160,25 @@ read_shape(strict_t *s, const di_json_t *v, const char *name,
     if (rc != DI_EINVAL)
         return rc;
 
-    (void) snprintf(why, sizeof(why), "%s",
+    (void) snprintf(why, sizeof(why), "%s%s%s%s", named ? "field `" : "",
+                    named ? name : "", named ? "`: " : "",
                     s->rq->e->message + sizeof(prefix) - 1);
     return unreadable(s, why);
+}
+
+static int
+read_shape(strict_t *s, const di_json_t *v, const char *name,
+           const di_shape_t *shape)
+{
+    return read_with(s, v, name, shape, false);
+}
+
+/* The same where the reader names the field. */
+static int
+read_named(strict_t *s, const di_json_t *v, const char *name,
+           const di_shape_t *shape)
+{
+    return read_with(s, v, name, shape, true);
 }
 
 static int
@@ -216,17 +232,43 @@ read_all(strict_t *s, const di_json_t *v)
     return rc;
 }
 
+/* Members in the order that they have. */
 static int
 read_object(strict_t *s, const di_json_t *v)
 {
-    int rc = read_shape(s, v, "properties", &di_shape_map);
+    const di_json_t *m;
+    int              rc = DI_OK;
 
-    if (rc == DI_OK)
-        rc = read_all(s, di_rq_get(v, "properties"));
-    if (rc == DI_OK)
-        rc = read_shape(s, v, "additionalProperties", &di_shape_bool);
+    for (m = v->v.list.first; m != NULL && rc == DI_OK; m = m->next) {
+        if (di_json_is(&m->key, "properties")) {
+            rc = read_shape(s, v, "properties", &di_shape_map);
+            if (rc == DI_OK)
+                rc = read_all(s, di_rq_get(v, "properties"));
 
-    return rc == DI_OK ? read_shape(s, v, "required", &di_shape_texts) : rc;
+        } else if (di_json_is(&m->key, "additionalProperties")) {
+            rc = read_shape(s, v, "additionalProperties", &di_shape_bool);
+
+        } else if (di_json_is(&m->key, "required")) {
+            rc = read_shape(s, v, "required", &di_shape_texts);
+        }
+    }
+
+    return rc;
+}
+
+/* A list of types: plain ones. */
+static int
+read_types(strict_t *s, const di_json_t *v)
+{
+    static const di_member_t types[] = {
+        { .name = "string" }, { .name = "number" }, { .name = "integer" },
+        { .name = "boolean" }, { .name = "null" }, { .name = NULL },
+    };
+    static const di_shape_t shape = { .kind = DI_SHAPE_ENUM,
+                                      .members = types };
+    static const di_shape_t list = { .kind = DI_SHAPE_LIST, .of = &shape };
+
+    return read_named(s, v, "type", &list);
 }
 
 static int
@@ -244,7 +286,7 @@ read_typed(strict_t *s, const di_json_t *v, const di_json_t *type)
     int                     rc;
 
     if (type->type == DI_JSON_ARRAY)
-        return DI_OK;
+        return read_types(s, v);
 
     if (type->type != DI_JSON_STRING)
         return read_shape(s, v, "type", &identifier);
@@ -284,13 +326,13 @@ read_schema(strict_t *s, const di_json_t *v)
         return read_typed(s, v, type);
 
     if (any_of != NULL && any_of->type != DI_JSON_ARRAY)
-        return unreadable(s, "field `anyOf`: invalid type, expected a"
-                          " sequence");
+        return read_named(s, v, "anyOf", &di_shape_texts);
 
     if (any_of != NULL)
         return read_all(s, any_of);
 
-    return di_rq_get(v, "$ref") != NULL ? DI_OK
+    return di_rq_get(v, "$ref") != NULL
+           ? read_named(s, v, "$ref", &di_shape_text)
            : unreadable(s, "one of `type`, `anyOf`, `$ref` field is"
                         " required");
 }
@@ -304,12 +346,17 @@ check_required(strict_t *s, const di_json_t *v, const di_json_t *properties)
     const di_json_t *required = di_rq_get(v, "required"), *m;
     size_t           n = properties == NULL ? 0 : properties->v.list.n, at;
     di_names_t       names = { 0 };
-    bool             known, same;
+    bool             known;
 
     if (required == NULL)
         return DI_OK;
 
     for (m = required->v.list.first; m != NULL; m = m->next) {
+        if (n == 0 || !has_key(properties, m->v.str))
+            return di_rq_fail(s->rq, s->rq->path, "Required property '%.*s'"
+                              " not found in object", (int) m->v.str.len,
+                              m->v.str.data);
+
         if (di_names_put(s->rq, &names, m->v.str, 0, &at, &known) != DI_OK)
             return DI_ENOMEM;
         if (known)
@@ -317,12 +364,7 @@ check_required(strict_t *s, const di_json_t *v, const di_json_t *properties)
                               " '%.*s'", (int) m->v.str.len, m->v.str.data);
     }
 
-    same = names.n == n;
-    for (m = n == 0 ? NULL : properties->v.list.first; m != NULL && same;
-         m = m->next)
-        same = di_names_get(&names, m->key, &at);
-
-    return same ? DI_OK
+    return names.n == n ? DI_OK
            : di_rq_fail(s->rq, s->rq->path, "Required properties must match"
                         " all properties in the object");
 }
@@ -365,18 +407,17 @@ rewrite_object(strict_t *s, const di_json_t *v, bool top, di_json_t *to)
     if (written == NULL || required == NULL)
         return di_rq_no_memory(s->rq);
 
-    if (more != NULL && more->type == DI_JSON_TRUE)
-        return di_rq_fail(s->rq, s->rq->path, "additionalProperties should not"
-                          " be true");
-
     if ((properties == NULL || properties->v.list.n == 0)
         && (!top || s->response))
         return di_rq_fail(s->rq, s->rq->path, "An object with no properties is"
                           " not allowed.");
 
-    rc = check_required(s, v, properties);
+    rc = rewrite_properties(s, properties, written, required);
     if (rc == DI_OK)
-        rc = rewrite_properties(s, properties, written, required);
+        rc = check_required(s, v, properties);
+    if (rc == DI_OK && more != NULL && more->type == DI_JSON_TRUE)
+        rc = di_rq_fail(s->rq, s->rq->path, "additionalProperties should not"
+                        " be true");
     if (rc == DI_OK)
         rc = append_named(s, to, "properties", written);
     if (rc == DI_OK)
@@ -481,10 +522,10 @@ rewrite(strict_t *s, const di_json_t *v, bool top, di_json_t **out)
 
     *out = to;
 
-    if (top && !di_rq_is(di_rq_get(v, "type"), "object"))
-        return di_rq_fail(s->rq, s->rq->path, "%s", s->top);
-
     rc = rewrite_any(s, v, top, to);
+    if (rc == DI_OK && top && !di_rq_is(di_rq_get(v, "type"), "object"))
+        rc = di_rq_fail(s->rq, s->rq->path, "%s", s->top);
+
     s->lossy |= rc == DI_OK && is_lossy(v, to);
     return rc;
 }

@@ -423,22 +423,57 @@ check_members(di_rq_t *rq, const di_member_t *members, const di_json_t *v,
 }
 
 static int
-check_struct(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
+too_many(di_rq_t *rq, const di_json_t *list)
 {
-    const di_member_t *m;
-    char               expected[80];
-    size_t             n = 0;
+    return di_shape_fail(rq, "invalid length %zu, expected fewer elements in"
+                         " array", list->v.list.n);
+}
 
-    if (v->type == DI_JSON_OBJECT)
-        return check_members(rq, shape->members, v, NULL);
+/* serde takes a list for an object: its elements are the members, in the
+ * description's order.  From here on it is that object. */
+static int
+check_sequence(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
+{
+    di_json_t         *own = (di_json_t *) v, *e = own->v.list.first;
+    const di_member_t *m;
+    size_t             n = 0;
+    int                rc;
 
     for (m = shape->members; m->name != NULL; m++)
         n += belongs(rq, m);
 
+    for (m = shape->members; m->name != NULL; m++) {
+        if (!belongs(rq, m))
+            continue;
+        if (e == NULL)
+            return di_shape_fail(rq, "invalid length %zu, expected struct %s"
+                                 " with %zu element%s", v->v.list.n,
+                                 shape->name, n, n == 1 ? "" : "s");
+
+        rc = check_member(rq, m, e);
+        if (rc != DI_OK)
+            return rc;
+        e->key = (di_str_t) { m->name, strlen(m->name) };
+        e = e->next;
+    }
+
+    if (e != NULL)
+        return too_many(rq, v);
+
+    own->type = DI_JSON_OBJECT;
+    return DI_OK;
+}
+
+static int
+check_struct(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
+{
+    char expected[80];
+
+    if (v->type == DI_JSON_OBJECT)
+        return check_members(rq, shape->members, v, NULL);
+
     if (v->type == DI_JSON_ARRAY && rq->official)
-        return di_shape_fail(rq, "invalid length %zu, expected struct %s with"
-                             " %zu element%s", v->v.list.n, shape->name, n,
-                             n == 1 ? "" : "s");
+        return check_sequence(rq, shape, v);
 
     (void) snprintf(expected, sizeof(expected), "struct %s", shape->name);
     return di_shape_wrong(rq, v, expected, "an object");
@@ -520,6 +555,35 @@ check_loose(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
     return check_missing(rq, shape->members, v);
 }
 
+/* The same of a list: the tag, then the other one. */
+static int
+check_pair_sequence(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
+{
+    di_json_t         *own = (di_json_t *) v, *e = own->v.list.first;
+    const di_member_t *m;
+    int                rc;
+
+    for (m = shape->members; m->name != NULL; m++) {
+        if (e == NULL)
+            return di_shape_fail(rq, "invalid length %zu, expected adjacently"
+                                 " tagged enum %s", v->v.list.n, shape->name);
+
+        rc = m->shape == shape->of && e->type != DI_JSON_STRING
+             ? di_shape_wrong(rq, e, "variant identifier", "a string")
+             : check_member(rq, m, e);
+        if (rc != DI_OK)
+            return rc;
+        e->key = (di_str_t) { m->name, strlen(m->name) };
+        e = e->next;
+    }
+
+    if (e != NULL)
+        return too_many(rq, v);
+
+    own->type = DI_JSON_OBJECT;
+    return DI_OK;
+}
+
 /* The tag comes first wherever it stands. */
 static int
 check_pair(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
@@ -531,6 +595,9 @@ check_pair(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
 
     (void) snprintf(expected, sizeof(expected), "adjacently tagged enum %s",
                     shape->name);
+    if (v->type == DI_JSON_ARRAY && rq->official)
+        return check_pair_sequence(rq, shape, v);
+
     if (v->type != DI_JSON_OBJECT)
         return di_shape_wrong(rq, v, expected, "an object");
 

@@ -15,8 +15,9 @@
  *
  * Reasoning of earlier turns is shown only where tools are offered (it is
  * part of the work that goes on), and in the prefix that the answer goes on.
- * A V4.1 assistant message at the very front never shows it; the official
- * renderer does the same.
+ * A V4.1 assistant message at the very front never shows it, and of reminders
+ * that follow each other V4.1 shows the first; the official renderer does the
+ * same.
  *
  * Only the tokens that this file writes are special.  What a client typed
  * goes in as text, with the one exception of the places that the conversion
@@ -493,6 +494,8 @@ put_message(render_t *r, size_t i, size_t index)
         return;
 
     case DI_ROLE_REMINDER:
+        if (r->d->v41 && i > 0 && r->list[i - 1]->role == DI_ROLE_REMINDER)
+            return;
         special(r, REMINDER);
         put_content(r, m);
         return;
@@ -506,7 +509,9 @@ put_message(render_t *r, size_t i, size_t index)
         break;
     }
 
-    if (i == 0 || !is_user(r->list[i - 1]))
+    if (i == 0 || !is_user(r->list[i - 1])
+        || (!r->d->v41 && m->role == DI_ROLE_TOOL
+            && r->list[i - 1]->role == DI_ROLE_USER))
         special(r, USER);
     else if (!merges(r, i))
         put(r, "\n\n");
