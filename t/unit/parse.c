@@ -2,7 +2,8 @@
  * parse.c - the parser of model output, by itself.
  *
  * Named scripts first, in every chunking into two and one symbol at a time,
- * as tokens and as text; then random ones in random chunkings.  What Recipe's
+ * as tokens and as text, text of ours also in every two parts of bytes; then
+ * random ones in random chunkings.  What Recipe's
  * parser must do to the byte is in t/vectors; here it is only held against
  * ours where output is well-formed.
  */
@@ -99,12 +100,48 @@ cut_random(size_t i, size_t arg)
     return (size_t) random() % arg == 0;
 }
 
+/* The same as text cut into parts of `at` bytes and the rest, or, for 0, of
+ * one byte each: in the middle of characters, and of markers. */
+static void
+feed_bytes(const di_parse_options_t *o, const char *spelled, size_t len,
+           size_t at, record_t *r)
+{
+    di_rules_t *rules;
+    di_parse_t *p;
+    size_t      from, part;
+
+    r->len = r->calls = 0;
+    r->last = -1;
+    r->broken = false;
+    CHECK_EQ_INT(di_rules_open(o, &rules), DI_OK);
+    CHECK_EQ_INT(di_parse_open(rules, record_delta, r, &p), DI_OK);
+
+    for (from = 0; from < len; from += part) {
+        part = at == 0 ? 1 : from < at ? at : len - at;
+        di_parse_text(p, spelled + from, part);
+        di_parse_flush(p);
+    }
+
+    di_parse_finish(p);
+    CHECK(!di_parse_failed(p));
+    di_parse_close(p);
+    di_rules_close(rules);
+    record_add(r, "", 1);
+}
+
 static void
 expect(const di_parse_options_t *o, const char *script, const char *want)
 {
     static record_t r;
-    size_t          n = strlen(script), i;
+    char            spelled[1 << 14];
+    size_t          n = strlen(script), i, len;
     int             text;
+
+    len = parse_spell(script, n, spelled);
+    for (i = 0; i < len && !o->official; i++) {
+        feed_bytes(o, spelled, len, i, &r);
+        CHECK_EQ_STR(r.text, want);
+    }
 
     for (text = 0; text < 2; text++) {
         (void) feed(o, script, n, text, cut_never, 0, &r);

@@ -350,8 +350,10 @@ write_list(di_sbuf_t *b, const di_choice_out_t *c, di_delta_kind_t kind,
 {
     const di_item_t *item;
     bool             any = false;
+    size_t           i;
 
-    for (item = c->items; item < c->items + c->n_items; item++) {
+    for (i = 0; i < c->n_items; i++) {
+        item = &c->items[i];
         if (item->kind != kind || item->logprobs.len == 0)
             continue;
 

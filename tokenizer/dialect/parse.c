@@ -952,29 +952,32 @@ scan(di_parse_t *p, size_t at, size_t end, bool text)
 
 /* Bytes at the end that would still be a pattern's if these bytes came. */
 static size_t
-bytes_before(const pattern_t *pat, uint32_t k, const char *next, size_t n)
+bytes_before(const pattern_t *pat, uint32_t k, const char *next, size_t n,
+             bool text)
 {
     size_t i;
 
     for (i = 0; i < n && k < pat->n; i++)
-        k = advance(pat, k, (unsigned char) next[i], false);
+        k = advance(pat, k, (unsigned char) next[i], text);
 
     return bytes_of(pat, k) < i ? 0 : bytes_of(pat, k) - i;
 }
 
 /* Bytes at the end that the pattern may still take.  An unfinished character
- * comes next if there is one, as it is or as U+FFFD. */
+ * comes next if there is one, as it is or as U+FFFD; after a text chunk it may
+ * be one of a spelled marker. */
 static size_t
 may_take(const di_parse_t *p, const pattern_t *pat, uint32_t k)
 {
-    size_t n, other, len = p->bytes.len;
+    const bool text = p->stages == p->rules->texts;
+    size_t     n, other, len = p->bytes.len;
 
     if (p->held.len == 0 || p->rules->options.official) {
         n = bytes_of(pat, k);
 
     } else {
-        n = bytes_before(pat, k, p->held.data, p->held.len);
-        other = bytes_before(pat, k, "\xef\xbf\xbd", 3);
+        n = bytes_before(pat, k, p->held.data, p->held.len, text);
+        other = bytes_before(pat, k, "\xef\xbf\xbd", 3, text);
         n = other > n ? other : n;
     }
 
