@@ -56,13 +56,6 @@ di_forced_close(di_sched_t *s)
 }
 
 
-static size_t
-least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-
 /* Bytes of text before its first special token. */
 static size_t
 plain_bytes(const uint8_t *text, size_t len)
@@ -171,17 +164,6 @@ forced_ids(di_sched_t *s, const seq_t *seq)
 }
 
 
-static bool
-has_id(const int32_t *ids, uint32_t n, int32_t id)
-{
-    while (n > 0) {
-        if (ids[--n] == id)
-            return true;
-    }
-    return false;
-}
-
-
 uint32_t
 di_forced_jump(di_sched_t *s, seq_t *seq)
 {
@@ -195,11 +177,11 @@ di_forced_jump(di_sched_t *s, seq_t *seq)
     /* One token is to be drawn behind them. */
     room = req->total_max - seq->n_tokens - 1;
     n = forced_ids(s, seq);
-    n = (uint32_t) least(least(n, room), DI_SCHED_JUMP_MAX);
+    n = di_least(di_least(n, room), DI_SCHED_JUMP_MAX);
     for (i = 0; i < n; i++) {
         to[i] = s->forced.ids[i];
         if ((uint32_t) to[i] >= s->model.vocab
-            || has_id(req->stop_ids, req->n_stop_ids, to[i])
+            || di_has_id(req->stop_ids, req->n_stop_ids, to[i])
             || di_grammar_accept(s, seq, to[i]) != DI_OK)
             break;
     }

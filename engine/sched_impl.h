@@ -1,5 +1,6 @@
 /*
- * sched_impl.h - the scheduler's own structures (sched.c, sched_step.c).
+ * sched_impl.h - the scheduler's own structures (sched.c, sched_step.c and
+ * those beside them).
  *
  * A request (req_t) is one allocation: itself, its lists, and for each of its
  * choices a sequence (seq_t) with room for all tokens, blocks and keys that
@@ -237,6 +238,13 @@ void di_seq_finish(di_sched_t *sched, seq_t *seq, di_finish_t reason,
 /* Compute keys up to n_blocks whole blocks of known tokens. */
 void di_seq_keys(const di_sched_t *sched, seq_t *seq, uint32_t n_blocks);
 
+/* sched_deliver.c: a part of the sampling call, of so many; then what a
+ * sequence's rows gave is taken, or, after a fault, the sequence ended. */
+size_t di_sample_parts(const di_sched_t *sched);
+void di_sample_part(void *sched, size_t part);
+void di_deliver(di_sched_t *sched, const part_t *part, job_t *jobs);
+void di_deliver_fault(di_sched_t *sched, seq_t *seq);
+
 /* sched_state.c: where the model has no states these do nothing. */
 int di_state_open(di_sched_t *sched);
 void di_state_close(di_sched_t *sched);
@@ -316,5 +324,23 @@ bool di_forced_fits(di_sched_t *sched, const seq_t *seq, uint32_t n_tokens);
 bool di_forced_steer(di_sched_t *sched, job_t *job);
 
 uint64_t di_sched_now_us(void);
+
+static inline uint32_t
+di_least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline bool
+di_has_id(const int32_t *ids, size_t n, int32_t id)
+{
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        if (ids[i] == id)
+            return true;
+    }
+    return false;
+}
 
 #endif
