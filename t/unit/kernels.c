@@ -1187,6 +1187,15 @@ test_q8_agree(void)
         side_close(&first);
 }
 
+/* All variants cut their work into parts by the same code: under
+ * ThreadSanitizer, a hundred times slower, the best of each arithmetic is
+ * enough. */
+#ifdef __SANITIZE_THREAD__
+#define ONE_OF_EACH 1
+#else
+#define ONE_OF_EACH 0
+#endif
+
 int
 main(int argc, char **argv)
 {
@@ -1203,9 +1212,12 @@ main(int argc, char **argv)
     printf("seed %llu\n", (unsigned long long) seed);
 
     for (size_t a = 0; a < 3; a++) {
-        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        for (size_t i = sizeof(names) / sizeof(names[0]); i-- > 0;) {
             side_t ref, side, alt;
             di_err_t err = { 0 };
+
+            if (ONE_OF_EACH && i == 0)
+                break;
 
             snprintf(name, sizeof(name), "%s-%s", ariths[a].name, names[i]);
             if (only != NULL && strcmp(only, name) != 0)
@@ -1221,9 +1233,11 @@ main(int argc, char **argv)
             side_close(&ref);
             side_close(&side);
             side_close(&alt);
+            if (ONE_OF_EACH)
+                break;
         }
     }
-    if (only == NULL || strcmp(only, "agree") == 0)
+    if (!ONE_OF_EACH && (only == NULL || strcmp(only, "agree") == 0))
         test_q8_agree();
     return check_done("kernels");
 }

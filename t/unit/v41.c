@@ -15,6 +15,7 @@
 
 #define TOLERANCE     1e-3       /* of logits, float32 against float64      */
 #define ROUNDED       0.05       /* the same with rounded caches            */
+#define OTHERWISE     0.4        /* and with activations rounded otherwise  */
 #define LOSS          0.01       /* of the mean loss                        */
 #define GREEDY        64         /* tokens of a greedy continuation         */
 
@@ -486,21 +487,24 @@ test_cuts(const side_t *side, di_arith_t arith)
 
 /* -------------------------------------------------------- rounded caches -- */
 
-/* Caches as stored, and nothing else rounded: the golden of the plain
- * checkpoint.  One value that falls to another side of a boundary moves a
- * selection or an expert, and then logits by more than the rest: most
- * positions agree, and so do the likeliest tokens. */
+/* Caches as stored.  In float32 nothing else is rounded, as in the golden of
+ * the plain checkpoint: within ROUNDED.  The other's golden rounds activations
+ * to E4M3, which alone moves logits by 0.17 in the median, and our other
+ * arithmetics round them to int8 or bfloat16, which moves them by 0.06: within
+ * OTHERWISE.  One value that falls to another side of a boundary moves a
+ * selection or an expert, and then logits by more: so nine positions in ten
+ * must agree, and likeliest tokens wherever the golden's margin is larger. */
 static void
-test_rounded(const side_t *side)
+test_rounded(const side_t *side, di_arith_t arith, double tolerance)
 {
     json_t     *g = v41_golden(side->golden, "quantised_caches"), *list, *top;
     di_model_t *m;
-    uint32_t    vocab, n = 0, same = 0, near = 0;
+    uint32_t    vocab, n = 0, near = 0;
     const char *name;
     size_t      i;
 
     v41_rounds = true;
-    m = v41_open(side->dir, DI_ARITH_F32, 128);
+    m = v41_open(side->dir, arith, 128);
     v41_rounds = false;
     vocab = di_model_info(m)->vocab;
     json_object_foreach(json_object_get(g, "prompts"), name, list) {
@@ -508,19 +512,20 @@ test_rounded(const side_t *side)
         float    *all = v41_rows(m, &q, 128);
 
         json_array_foreach(list, i, top) {
-            const float *row = all + (size_t) v41_int(top, "pos") * vocab;
+            const float  *row = all + (size_t) v41_int(top, "pos") * vocab;
+            const json_t *values = json_object_get(top, "values");
 
             n++;
-            near += differs(row, top) <= ROUNDED;
-            same += likeliest(row, vocab)
-                    == (int32_t) v41_num(json_object_get(top, "ids"), 0);
+            near += differs(row, top) <= tolerance;
+            CHECK(v41_num(values, 0) - v41_num(values, 1) <= tolerance
+                  || likeliest(row, vocab)
+                     == (int32_t) v41_num(json_object_get(top, "ids"), 0));
         }
         free(all);
     }
-    printf("%s, rounded caches: %u of %u positions within %g, same first "
-           "token at %u\n", side->golden, near, n, ROUNDED, same);
+    printf("%s, %s, rounded caches: %u of %u positions within %g\n",
+           side->golden, di_model_info(m)->arith, near, n, tolerance);
     CHECK(near * 10 >= n * 9);
-    CHECK(same == n);
     di_model_close(m);
     json_decref(g);
 }
@@ -699,8 +704,11 @@ main(int argc, char **argv)
         CHECK(fabs(loss(side, DI_ARITH_F32) - loss(side, DI_ARITH_AUTO))
               <= LOSS);
         if (i == 0) {
-            test_rounded(side);
+            test_rounded(side, DI_ARITH_F32, ROUNDED);
+            test_rounded(side, DI_ARITH_AUTO, OTHERWISE);
         } else if (!quick) {
+            test_rounded(side, DI_ARITH_F32, OTHERWISE);
+            test_rounded(side, DI_ARITH_AUTO, OTHERWISE);
             test_cuts(side, DI_ARITH_F32);
             test_cuts(side, DI_ARITH_AUTO);
             test_restart(side, DI_ARITH_AUTO);
