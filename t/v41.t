@@ -89,3 +89,31 @@ POST /other
 --- response_body_like: engine_unavailable
 --- error_log eval
 qr/of pool "other" is not available: [^,]*another model/
+
+
+
+=== TEST 3: reasoning comes apart from the answer
+--- request
+POST /v1/chat/completions
+{"model":"tiny","messages":[{"role":"system","content":"You are a helpful assistant."},{"role":"user","content":"Define kluge."}],"max_tokens":40,"temperature":0,"thinking":{"type":"enabled"}}
+--- response_body_like: "content":"[^"<]+","reasoning_content":"The user asks about [^"<]+"
+
+
+
+=== TEST 4: a call of a tool, which the grammar makes this small model write
+--- request
+POST /v1/chat/completions
+{"model":"tiny","messages":[{"role":"system","content":"You can call tools."},{"role":"user","content":"Add 12 and 30."}],"max_tokens":200,"temperature":0,"thinking":{"type":"disabled"},"tool_choice":"required","tools":[{"type":"function","function":{"name":"add","parameters":{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}},"required":["a","b"],"additionalProperties":false}}}]}
+--- response_body_like: "name":"add","arguments":"\{\\"a\\": ?-?\d+, ?\\"b\\": ?-?\d+\}".*"finish_reason":"tool_calls"
+
+
+
+=== TEST 5: a call that nobody offered tools for is text, the golden's
+--- request
+POST /v1/chat/completions
+{"model":"tiny","messages":[{"role":"system","content":"You can call tools."},{"role":"user","content":"Add 12 and 30."}],"max_tokens":64,"temperature":0,"thinking":{"type":"disabled"}}
+--- response_body_like eval
+my $text = main::golden('tool') =~ s/<\\uff5cend.*//r =~ s/^(?:\\n)*//r;
+$text = JSON::PP->new->utf8->encode(JSON::PP::decode_json("[\"$text\"]"));
+$text =~ s/^\["|"\]$//g;
+qr/"content":"\Q$text\E"/
