@@ -679,15 +679,16 @@ result_parts(di_rq_t *rq, const state_t *st, const di_json_t *v,
              di_content_t *out, brought_t *b)
 {
     const di_json_t *p, *type;
-    char             at[64], path[64];
+    char             at[96], path[64];
+    size_t           k = 0;
     int              rc = DI_OK;
 
-    (void) snprintf(at, sizeof(at), "messages.%zu.content[%zu]", st->i, st->j);
     (void) snprintf(path, sizeof(path), "messages.%zu.content.%zu.tool_result",
                     st->i, st->j);
 
-    for (p = v->v.list.first; p != NULL && rc == DI_OK; p = p->next) {
+    for (p = v->v.list.first; p != NULL && rc == DI_OK; p = p->next, k++) {
         type = di_json_get(p, "type");
+        (void) snprintf(at, sizeof(at), "%s.content[%zu]", path, k);
 
         if (di_rq_is(type, "text"))
             rc = di_content_add(rq, out, di_rq_text(p, "text"));

@@ -661,6 +661,10 @@ di_schema_check(di_rq_t *rq, const di_json_t *schema, di_str_t *why)
     const di_json_t *draft = di_rq_get(schema, "$schema");
     int              rc;
 
+    rc = check_schema(&c, schema);
+    if (rc != DI_OK)
+        return rc;
+
     if (draft != NULL && draft->type == DI_JSON_STRING
         && !is_known_draft(draft))
         return di_rq_print(rq, why, "Unknown meta-schema: '%.*s'. Custom"
@@ -669,6 +673,5 @@ di_schema_check(di_rq_t *rq, const di_json_t *schema, di_str_t *why)
                            draft->v.str.data) == DI_OK
                ? DI_EINVAL : DI_ENOMEM;
 
-    rc = check_schema(&c, schema);
-    return rc == DI_OK ? use_schema(&c, schema, DI_JSON_DEPTH_MAX) : rc;
+    return use_schema(&c, schema, DI_JSON_DEPTH_MAX);
 }

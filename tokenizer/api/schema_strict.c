@@ -189,7 +189,8 @@ read_numbers(strict_t *s, const di_json_t *v)
         "exclusiveMaximum", "multipleOf",
     };
     static const di_shape_t i64 = { .kind = DI_SHAPE_I64 };
-    static const di_shape_t f64 = { .kind = DI_SHAPE_F32, .name = "f64" };
+    static const di_shape_t f64 = { .kind = DI_SHAPE_F32,
+                                    .name = "a JSON number" };
     bool                    whole = di_rq_is(di_rq_get(v, "type"), "integer");
     size_t                  i;
     int                     rc = DI_OK;
@@ -268,7 +269,9 @@ read_types(strict_t *s, const di_json_t *v)
                                       .members = types };
     static const di_shape_t list = { .kind = DI_SHAPE_LIST, .of = &shape };
 
-    return read_named(s, v, "type", &list);
+    int                     rc = read_named(s, v, "type", &list);
+
+    return rc == DI_OK ? read_named(s, v, "description", &di_shape_text) : rc;
 }
 
 static int
