@@ -28,6 +28,7 @@
 typedef struct {
     ngx_http_deepinfer_ctx_t      *ctx;
     di_tok_t                      *tok;         /* its own meanwhile */
+    ngx_uint_t                     parts;       /* it encodes parts of work */
 } ngx_http_deepinfer_task_t;
 
 #endif
@@ -44,11 +45,9 @@ static void ngx_http_deepinfer_begin_prepare(ngx_http_deepinfer_ctx_t *ctx);
 #if (NGX_THREADS)
 static ngx_int_t ngx_http_deepinfer_post_thread(ngx_http_deepinfer_ctx_t *ctx);
 static ngx_int_t ngx_http_deepinfer_post_task(ngx_http_deepinfer_ctx_t *ctx,
-    void (*handler)(void *data, ngx_log_t *log), ngx_event_handler_pt done);
+    ngx_uint_t parts);
 static void ngx_http_deepinfer_thread_handler(void *data, ngx_log_t *log);
-static void ngx_http_deepinfer_part_handler(void *data, ngx_log_t *log);
 static void ngx_http_deepinfer_thread_done(ngx_event_t *ev);
-static void ngx_http_deepinfer_part_done(ngx_event_t *ev);
 static ngx_int_t ngx_http_deepinfer_task_over(ngx_http_deepinfer_task_t *t);
 static void ngx_http_deepinfer_post_parts(ngx_http_deepinfer_ctx_t *ctx);
 #endif
@@ -353,17 +352,14 @@ ngx_http_deepinfer_post_thread(ngx_http_deepinfer_ctx_t *ctx)
 {
     ctx->prepare.parallel = (ctx->prepare.api->open != NULL);
 
-    return ngx_http_deepinfer_post_task(ctx,
-                                        ngx_http_deepinfer_thread_handler,
-                                        ngx_http_deepinfer_thread_done);
+    return ngx_http_deepinfer_post_task(ctx, 0);
 }
 
 
 /* A task holds an encoder of its own, and the request's memory. */
 
 static ngx_int_t
-ngx_http_deepinfer_post_task(ngx_http_deepinfer_ctx_t *ctx,
-    void (*handler)(void *data, ngx_log_t *log), ngx_event_handler_pt done)
+ngx_http_deepinfer_post_task(ngx_http_deepinfer_ctx_t *ctx, ngx_uint_t parts)
 {
     ngx_thread_task_t          *task;
     ngx_http_request_t         *r;
@@ -378,14 +374,15 @@ ngx_http_deepinfer_post_task(ngx_http_deepinfer_ctx_t *ctx,
 
     t = task->ctx;
     t->ctx = ctx;
+    t->parts = parts;
     t->tok = ngx_http_deepinfer_take_tok(ctx->pool);
 
     if (t->tok == NULL) {
         return NGX_ERROR;
     }
 
-    task->handler = handler;
-    task->event.handler = done;
+    task->handler = ngx_http_deepinfer_thread_handler;
+    task->event.handler = ngx_http_deepinfer_thread_done;
     task->event.data = t;
 
     if (ngx_thread_task_post(ctx->conf->threads, task) != NGX_OK) {
@@ -409,17 +406,13 @@ ngx_http_deepinfer_thread_handler(void *data, ngx_log_t *log)
 {
     ngx_http_deepinfer_task_t  *t = data;
 
+    if (t->parts) {
+        ngx_http_deepinfer_prepare_part_of(&t->ctx->prepare, t->tok);
+        return;
+    }
+
     t->ctx->prepare.tok = t->tok;
     ngx_http_deepinfer_prepare(&t->ctx->prepare);
-}
-
-
-static void
-ngx_http_deepinfer_part_handler(void *data, ngx_log_t *log)
-{
-    ngx_http_deepinfer_task_t  *t = data;
-
-    ngx_http_deepinfer_prepare_part_of(&t->ctx->prepare, t->tok);
 }
 
 
@@ -438,34 +431,16 @@ ngx_http_deepinfer_thread_done(ngx_event_t *ev)
         return;
     }
 
+    if (t->parts) {
+        (void) ngx_http_deepinfer_prepare_join(&ctx->prepare);
+    }
+
     if (ctx->prepare.work) {
         ngx_http_deepinfer_post_parts(ctx);
 
     } else {
         ngx_http_deepinfer_prepared(ctx);
     }
-
-    ngx_http_run_posted_requests(c);
-}
-
-
-static void
-ngx_http_deepinfer_part_done(ngx_event_t *ev)
-{
-    ngx_connection_t           *c;
-    ngx_http_deepinfer_ctx_t   *ctx;
-    ngx_http_deepinfer_task_t  *t;
-
-    t = ev->data;
-    ctx = t->ctx;
-    c = ctx->request->connection;
-
-    if (ngx_http_deepinfer_task_over(t) != NGX_OK) {
-        return;
-    }
-
-    (void) ngx_http_deepinfer_prepare_join(&ctx->prepare);
-    ngx_http_deepinfer_prepared(ctx);
 
     ngx_http_run_posted_requests(c);
 }
@@ -520,10 +495,7 @@ ngx_http_deepinfer_post_parts(ngx_http_deepinfer_ctx_t *ctx)
     n = ngx_min(di_work_parts(ctx->prepare.work), (size_t) ngx_ncpu);
 
     for (i = 0; i < n; i++) {
-        if (ngx_http_deepinfer_post_task(ctx, ngx_http_deepinfer_part_handler,
-                                         ngx_http_deepinfer_part_done)
-            != NGX_OK)
-        {
+        if (ngx_http_deepinfer_post_task(ctx, 1) != NGX_OK) {
             break;
         }
     }

@@ -218,6 +218,19 @@ up(4);
 is(ask('hello')->{status}, 200, 'an engine that is back serves by itself');
 is(http_get($port, '/health')->{status}, 200, 'health says so, too');
 
+# an engine that ends a sequence for reasons of its own
+for ([error => 500, 'engine_error'], [cancel => 503, 'engine_unavailable']) {
+    my ($reason, $status, $code) = @$_;
+
+    $response = ask("\@\@finish $reason");
+    is($response->{status}, $status, "finished by $reason: $status");
+    is($response->{json}{error}{code}, $code, "and $code");
+    @events = stream("\@\@say some\n\@\@wait 300\n\@\@finish $reason")
+              ->read_events;
+    is(decode_json($events[-1]{data})->{error}{code}, $code,
+       'in a stream the event of it comes last');
+}
+
 # both engines are tried, for a script that kills the engine at once
 $from = length $two->log;
 $client = stream('@@die', uri => '/pair');
