@@ -17,6 +17,7 @@
 #include "check.h"
 #include "grammar_walk.h"
 #include "tiny_vocab.h"
+#include "tokenizer/grammar/part.h"
 
 #define WORDS_MAX  1500
 
@@ -105,6 +106,44 @@ test_hub(const di_vocab_t *v, di_gram_index_t *x, uint64_t *mask)
     walk_text(v, x, mask, DI_GRAM_REGEX, "[0-9]*[a-z]+(-[a-z]+)?");
 }
 
+/* Bounded classes, where tokens end before, at and behind the bound. */
+static void
+test_bounds(const di_vocab_t *v, di_gram_index_t *x, uint64_t *mask)
+{
+    walk_text(v, x, mask, DI_GRAM_REGEX, "[a-z]{1,5}");
+    walk_text(v, x, mask, DI_GRAM_REGEX, "-[a-z]{2,14}(1|-)");
+    walk_text(v, x, mask, DI_GRAM_REGEX, "[a-z-]{4,40}!?");
+    walk_text(v, x, mask, DI_GRAM_REGEX, "[^\"]{3,35}");
+    walk_text(v, x, mask, DI_GRAM_REGEX, "[^\"\\n]{3,60}x");
+    walk_text(v, x, mask, DI_GRAM_REGEX, "([^a-b].*|a1)");
+}
+
+/* Each variant finds the tokens that the plain loop finds. */
+static void
+test_letters(void)
+{
+    uint64_t kinds[256], want[4], got[4], some;
+    uint8_t  lengths[256];
+
+    for (int round = 0; round < 200; round++) {
+        some = (uint64_t) rand() << 32 ^ (uint64_t) rand();
+        for (unsigned i = 0; i < 256; i++) {
+            kinds[i] = UINT64_C(1) << rand() % 64 | UINT64_C(1) << rand() % 64;
+            kinds[i] = rand() % 8 == 0 ? 0
+                       : rand() % 2 == 0 ? kinds[i] & some : kinds[i];
+            lengths[i] = (uint8_t) rand();
+        }
+        for (unsigned longest = 0; longest < 256; longest += 51) {
+            di_gram_letters_scalar(kinds, lengths, 256, some, longest, want);
+            for (unsigned i = 0; di_gram_letters(i) != NULL; i++) {
+                memset(got, 0x55, sizeof(got));
+                di_gram_letters(i)(kinds, lengths, 256, some, longest, got);
+                CHECK(memcmp(got, want, sizeof(got)) == 0);
+            }
+        }
+    }
+}
+
 /* A thousand arrays open: the mask keeps the matcher's limit. */
 static void
 test_depth(const di_vocab_t *v, di_gram_index_t *x, uint64_t *mask)
@@ -169,6 +208,8 @@ main(void)
     test_end(v, x, mask);
     test_twice(v, x, mask);
     test_hub(v, x, mask);
+    test_bounds(v, x, mask);
+    test_letters();
     test_depth(v, x, mask);
     di_gram_index_stats(x, &stats);
     CHECK(stats.found > stats.computed && stats.forgotten == 0);

@@ -114,7 +114,8 @@ di_gram_open(const void *blob, size_t blob_bytes, di_gram_t **gram,
     memcpy(&g->head, g->data, sizeof(g->head));
     g->bytes = blob_bytes;
     g->bound = 0;
-    g->bound_rules = g->after_plain = NULL;
+    g->bound_rules = NULL;
+    g->plain = NULL;
     g->serial = 1 + atomic_fetch_add_explicit(&serials, 1,
                                               memory_order_relaxed);
     atomic_init(&g->refs, 1);
@@ -149,7 +150,7 @@ di_gram_unref(di_gram_t *gram)
                                      memory_order_acq_rel) == 1) {
         free(atomic_load_explicit(&gram->near, memory_order_relaxed));
         free(gram->bound_rules);
-        free(gram->after_plain);
+        free(gram->plain);
         free(gram);
     }
 }
@@ -162,6 +163,6 @@ di_gram_memory(const di_gram_t *gram)
               ? gram->head.n_states * 2 * sizeof(uint32_t) : 0)
            + (gram->bound_rules != NULL
               ? gram->head.n_rules * sizeof(uint32_t) : 0)
-           + (gram->after_plain != NULL
-              ? gram->head.n_states * sizeof(uint32_t) : 0);
+           + (gram->plain != NULL
+              ? gram->head.n_states * sizeof(*gram->plain) : 0);
 }

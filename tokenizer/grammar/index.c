@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "index.h"
+#include "part.h"
 
 #define CACHE_DEFAULT  ((size_t) 64 << 20)
 #define HEAP_BYTES     ((size_t) 256 << 10)
@@ -116,6 +116,18 @@ make_kinds(uint8_t *kinds)
     }
 }
 
+static void
+make_spans(di_gram_index_t *x)
+{
+    for (unsigned b = 0; b < 256; b++)
+        x->spans[0][b] = UINT64_C(1) << x->kinds[b];
+    for (unsigned i = 1; i < 9; i++) {
+        for (unsigned b = 0; b + (1u << i) <= 256; b++)
+            x->spans[i][b] = x->spans[i - 1][b]
+                             | x->spans[i - 1][b + (1u << (i - 1))];
+    }
+}
+
 /* Tokens in order become nodes behind those there are; path[d] is the open
  * node of depth d.  The root's number. */
 static uint32_t
@@ -165,11 +177,14 @@ sum_up(di_gram_index_t *x, const uint8_t *chars)
             node->chars = chars[r];
         }
         node->kinds = node->heads;
+        node->deepest = node->depth;
         for (uint32_t k = i + 1; k < node->skip; k = x->trie[k].skip) {
             node->plain = node->plain && x->trie[k].plain;
             node->kinds |= x->trie[k].kinds;
             if (x->trie[k].chars > node->chars)
                 node->chars = x->trie[k].chars;
+            if (x->trie[k].deepest > node->deepest)
+                node->deepest = x->trie[k].deepest;
         }
     }
 }
@@ -179,8 +194,6 @@ add_plain(di_gram_index_t *x, const token_t *t)
 {
     uint32_t id = (uint32_t) t->id;
 
-    if (t->chars > x->plain_chars)
-        x->plain_chars = t->chars;
     for (uint32_t k = t->chars < DI_GRAM_PLAIN_MAX ? t->chars
                       : DI_GRAM_PLAIN_MAX; k <= DI_GRAM_PLAIN_MAX; k++) {
         if (k == DI_GRAM_PLAIN_MAX || t->chars <= k)
@@ -251,6 +264,7 @@ take_tokens(di_gram_index_t *x, const di_vocab_t *vocab, token_t *tokens,
                 x->token_kinds[id] |= UINT64_C(1) << x->kinds[t->s[i]];
             if (t->chars > 0)
                 add_plain(x, t);
+            x->lengths[id] = (uint8_t) len;
             at += (uint32_t) len;
             n++;
         }
@@ -274,10 +288,11 @@ build_tries(di_gram_index_t *x, token_t *tokens, uint32_t n, uint8_t *chars)
         chars[i] = tokens[i].chars;
     (void) make_nodes(x, tokens, n);
     for (uint32_t i = 0; i < n; i++) {
-        if (tokens[i].chars == 0)
+        if (tokens[i].chars == 0 || tokens[i].chars >= DI_GRAM_PLAIN_MAX) {
+            chars[n + n_rest] = tokens[i].chars;
             tokens[n_rest++] = tokens[i];
+        }
     }
-    memset(chars + n, 0, n_rest);
     x->rest = make_nodes(x, tokens, n_rest);
     p = realloc(x->trie, (x->n_nodes + 1) * sizeof(*x->trie));
     x->trie = p != NULL ? p : x->trie;
@@ -298,12 +313,14 @@ build_index(di_gram_index_t *x, const di_vocab_t *vocab)
     x->found_max = 2 * x->size + 1;
     x->found = malloc(x->found_max * sizeof(*x->found));
     x->spilt = malloc(x->words * sizeof(*x->spilt) + 1);
-    x->token_kinds = calloc(size, sizeof(*x->token_kinds));
+    x->token_kinds = calloc((size_t) x->words * 64 + 1,
+                            sizeof(*x->token_kinds));
+    x->lengths = calloc((size_t) x->words * 64 + 1, sizeof(*x->lengths));
     x->plain = calloc((size_t) (DI_GRAM_PLAIN_MAX + 1) * x->words,
                       sizeof(*x->plain));
     if (x->roles == NULL || x->starts == NULL || x->found == NULL
-        || x->spilt == NULL || x->token_kinds == NULL || x->plain == NULL
-        || !make_room(x, vocab, &n_special))
+        || x->spilt == NULL || x->lengths == NULL || x->token_kinds == NULL
+        || x->plain == NULL || !make_room(x, vocab, &n_special))
         return DI_ENOMEM;
     tokens = calloc(size + n_special, sizeof(*tokens));
     chars = calloc(2 * (size + n_special), 1);
@@ -407,6 +424,8 @@ di_gram_index_open(const di_vocab_t *vocab, size_t cache_bytes,
     x->size = di_vocab_size(vocab);
     x->words = (x->size + 63) / 64;
     make_kinds(x->kinds);
+    make_spans(x);
+    x->letters = di_gram_letters(0);
     x->n_ends = di_vocab_end_ids(vocab, &ends);
     if (x->n_ends > sizeof(x->ends) / sizeof(x->ends[0]))
         x->n_ends = sizeof(x->ends) / sizeof(x->ends[0]);
@@ -449,6 +468,7 @@ di_gram_index_close(di_gram_index_t *x)
     free(x->found);
     free(x->spilt);
     free(x->token_kinds);
+    free(x->lengths);
     free(x->roles);
     free(x->starts);
     free(x->bytes);
@@ -471,7 +491,7 @@ di_gram_index_stats(const di_gram_index_t *x, di_gram_index_stats_t *stats)
     stats->index_bytes = sizeof(*x) + x->n_nodes * sizeof(*x->trie)
         + (size_t) (DI_GRAM_PLAIN_MAX + 1) * x->words * sizeof(*x->plain)
         + (x->n_ids + 2 * (size_t) x->size) * sizeof(int32_t)
-        + x->size * (sizeof(*x->token_kinds) + sizeof(*x->starts)
+        + x->size * (sizeof(*x->token_kinds) + sizeof(*x->lengths) + sizeof(*x->starts)
                      + sizeof(*x->roles)) + x->starts[x->size];
     stats->cache_bytes = x->cache_bytes;
     for (h = x->spare; h != NULL; h = h->next)

@@ -32,6 +32,7 @@ typedef struct {
     uint8_t  depth;         /* bytes from the root                           */
     bool     plain;         /* all tokens here and below are plain text      */
     uint8_t  chars;         /* the most characters that one of them has      */
+    uint8_t  deepest;       /* the most bytes of a token here or below       */
 } di_gram_tnode_t;
 
 /* Where tokens are to be followed from: nodes, in order. */
@@ -74,18 +75,21 @@ struct di_gram_index_s {
     uint32_t  size;         /* of the vocabulary                             */
     uint32_t  words;        /* of a mask                                     */
     uint8_t   kinds[256];   /* of bytes                                      */
+    uint64_t  spans[9][256];        /* kinds of 2^i bytes from a byte on     */
     di_gram_tnode_t *trie;  /* [n_nodes + 1] of all tokens, from node 0, then
-                               of those that are not plain; the last is the
-                               end                                           */
+                               of those that are not plain or too long to be
+                               told apart; the last is the end               */
     uint32_t  n_nodes;
     uint32_t  rest;         /* root of the second                            */
     int32_t  *ids;          /* [n_ids] tokens in the tries' order            */
     uint32_t  n_ids;
     uint64_t *plain;        /* [DI_GRAM_PLAIN_MAX + 1][words] plain tokens of
                                at most so many characters; the last: all     */
-    uint32_t  plain_chars;  /* the most that one of them has                 */
-    uint64_t *token_kinds;  /* [size] kinds of a token's bytes; 0: it isn't
-                               text                                          */
+    uint64_t *token_kinds;  /* [64 * words] kinds of a token's bytes; 0: it
+                               isn't text                                    */
+    uint8_t  *lengths;      /* [64 * words] its bytes                        */
+    void    (*letters)(const uint64_t *, const uint8_t *, uint32_t, uint64_t,
+                       unsigned, uint64_t *);   /* the fastest (part.h)      */
     uint8_t  *roles;        /* [size] DI_GRAM_AS_...; 0: it is in no mask    */
     uint32_t *starts;       /* [size + 1] of a token's bytes in `bytes`      */
     uint8_t  *bytes;        /* of the tokens that are text                   */
@@ -109,6 +113,7 @@ struct di_gram_index_s {
     uint32_t         n_known, known_cap;
     struct {
         uint64_t  kinds;    /* 0: free                                       */
+        uint32_t  longest;  /* bytes                                         */
         uint64_t *mask;     /* tokens of bytes of these kinds alone          */
     } loops[8];             /* used last: at [next_loop - 1]                 */
     uint32_t         next_loop;
@@ -128,6 +133,15 @@ struct di_gram_index_s {
 
 #define DI_GRAM_SET_BUCKETS  4096u
 
+/* Kinds of the bytes lo to hi. */
+static inline uint64_t
+di_gram_span(const di_gram_index_t *x, unsigned lo, unsigned hi)
+{
+    unsigned i = 31 - (unsigned) __builtin_clz(hi - lo + 1);
+
+    return x->spans[i][lo] | x->spans[i][hi + 1 - (1u << i)];
+}
+
 static inline void
 di_gram_special_bytes(uint32_t id, uint8_t bytes[4])
 {
@@ -140,9 +154,9 @@ di_gram_special_bytes(uint32_t id, uint8_t bytes[4])
 /* index.c */
 void *di_gram_index_alloc(di_gram_index_t *x, size_t n, size_t size);
 
-/* part.c: the scratch `rows`, for free(). */
+/* base.c: the scratch `rows`, for free(). */
 struct di_gram_row_s *di_gram_rows_new(void);
-/* The part for these; NULL: no memory. */
+/* part.c: the part for these; NULL: no memory. */
 const di_gram_part_t *di_gram_part(di_gram_index_t *x, di_gram_t *g,
                                    uint32_t nodes, uint32_t state);
 

@@ -10,6 +10,17 @@
 #include "blob.h"
 #include "di_grammar.h"
 
+/* What plain text does to a state. */
+typedef struct di_gram_plain_s {
+    uint64_t outs;          /* kinds of other bytes that can come            */
+    uint32_t next;          /* state behind any plain character; DI_GRAM_DEAD:
+                               there is no such, DI_GRAM_DEAD - 1: not known
+                               yet, like the others                          */
+    uint32_t run;           /* how many can come, up to DI_GRAM_PLAIN_MAX;
+                               DI_GRAM_TOKEN_MAX: any number; DI_GRAM_DEAD:
+                               not known yet                                 */
+} di_gram_plain_t;
+
 struct di_gram_s {
     _Atomic uint32_t        refs;
     struct di_gram_near_s  *_Atomic near;       /* [n_states] (shortest.c);
@@ -17,8 +28,8 @@ struct di_gram_s {
     size_t                  bytes;      /* of the blob                       */
     uint64_t                serial;     /* no other grammar has it           */
     bool                    root_called;        /* a rule calls the root     */
-    uint32_t               *after_plain;        /* [n_states] of an index's
-                                           use (part.c); owned               */
+    struct di_gram_plain_s *plain;      /* [n_states] (base.c); NULL: no index
+                                           has seen it; owned                */
     uint64_t                bound;      /* to an index and what it knows now;
                                            0: never                          */
     uint32_t               *bound_rules;        /* [n_rules] the index's
