@@ -62,6 +62,22 @@ request(bool stream, unsigned min_tokens, const di_str_t *stops,
     return req;
 }
 
+/* The model looks for stop strings in the bytes of tokens; one with U+FFFD is
+ * also met where ill-formed bytes became that. */
+static bool
+stops_at_replacement(const di_req_params_t *params)
+{
+    size_t i;
+
+    for (i = 0; i < params->n_stop; i++) {
+        if (memmem(params->stop[i].data, params->stop[i].len, "\xef\xbf\xbd",
+                   3) != NULL)
+            return true;
+    }
+
+    return false;
+}
+
 static void
 respond(const case_t *c, const di_req_t *req, unsigned step, bool stream,
         seen_t *seen, bool *stopped)
@@ -161,6 +177,11 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             return 0;
 
         params = di_req_params(req);
+        if (stops_at_replacement(params)) {
+            di_req_close(req);
+            return 0;
+        }
+
         cut = c.bytes.len;
         met = model_stop(c.bytes.data, c.bytes.len, c.from, params->stop,
                          params->n_stop, &cut, &end);
