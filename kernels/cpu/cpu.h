@@ -390,6 +390,8 @@ struct di_dev_s {
     float               *partials;   /* and their results                   */
     size_t               partials_max;   /* floats                          */
     di_cpu_expert_plan_t expert_plan;    /* of the running matmul_experts   */
+    float               *scores; /* of the running index_select             */
+    size_t               scores_max;     /* floats                          */
 };
 
 /* Zeroed memory of its own mapping, in huge pages where the system likes to;

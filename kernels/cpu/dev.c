@@ -94,6 +94,7 @@ dev_close(di_dev_t *dev)
     di_cpu_chunk_unref(dev->chunk);
     di_cpu_expert_plan_free(&dev->expert_plan);
     free(dev->partials);
+    free(dev->scores);
     free(dev->lefts);
     free(dev->items);
     free(dev);

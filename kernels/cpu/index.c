@@ -6,17 +6,24 @@
  * found by its bits, eight at a time, from the top: no copy of the scores, no
  * order but the entries' own, so that equal scores go to smaller entries and
  * the result comes out ascending.  0 and -0 are one score.
+ *
+ * Many rows are one part each, with scores in scratch.  The entries of few
+ * rows, as in decoding, are scored by all threads into memory of the device,
+ * which a second op chooses from.
  */
 
 #include "cpu.h"
 
 #include <assert.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define QUERY_MAX (64u << 10)    /* values of a row's queries               */
 #define HEADS_MAX 1024           /* heads of these                          */
 #define KEY_MAX   1024           /* values of a key                         */
+#define ROWS_FEW  8              /* rows whose scores are shared at most    */
+#define PART_KEYS 2048           /* entries of a part of these              */
 #define KEYS      16             /* scored at a time, as many as gate() has */
 
 /* Scratch of a part. */
@@ -146,7 +153,7 @@ round_queries(const di_cpu_index_t *a, size_t row, float *q)
 /* Entries [i, i + n) of the scope, 1 to KEYS. */
 static void
 score_some(const di_cpu_index_t *a, const scope_t *s, const float *w,
-           size_t i, size_t n, scratch_t *x)
+           size_t i, size_t n, scratch_t *x, float *score)
 {
     const size_t dim = a->keys.dim;
 
@@ -158,20 +165,62 @@ score_some(const di_cpu_index_t *a, const scope_t *s, const float *w,
                          x->keys + e * dim);
     }
     di_cpu_vec->dots(x->q, a->n_heads, x->keys, n, dim, x->dots, KEYS);
-    di_cpu_vec->gate(x->score + i, w, x->dots, a->n_heads, KEYS);
+    di_cpu_vec->gate(score + i, w, x->dots, a->n_heads, KEYS);
 }
 
+/* Entries [i, end); up to KEYS behind the last one are written. */
 static void
 score_entries(const di_cpu_index_t *a, size_t row, const scope_t *s,
-              scratch_t *x)
+              size_t i, size_t end, scratch_t *x, float *score)
 {
     const float *w = a->w + row * a->n_heads;
     size_t       n;
 
-    for (size_t i = 0; i < s->n; i += n) {
-        n = s->n - i < KEYS ? s->n - i : KEYS;
-        score_some(a, s, w, i, n, x);
+    round_queries(a, row, x->q);
+    for (; i < end; i += n) {
+        n = end - i < KEYS ? end - i : KEYS;
+        score_some(a, s, w, i, n, x, score);
     }
+}
+
+/* Is there anything to choose, or anybody to choose for? */
+static bool
+needs_scores(const di_cpu_index_t *a, const scope_t *s)
+{
+    return s->n > a->top_k || (a->makes && s->n > 0);
+}
+
+static size_t
+parts_of(const di_cpu_index_t *a, size_t row)
+{
+    scope_t s = scope_of(a, row);
+
+    return needs_scores(a, &s) ? (s.n + PART_KEYS - 1) / PART_KEYS : 0;
+}
+
+static size_t
+score_plan(const di_cpu_op_t *op)
+{
+    size_t n = 0;
+
+    for (size_t row = 0; row < op->n_rows; row++)
+        n += parts_of(&op->u.index, row);
+    return n;
+}
+
+static void
+score_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
+{
+    const di_cpu_index_t *a = &op->u.index;
+    size_t                row = 0, n, end;
+    scope_t               s;
+
+    for (; i >= (n = parts_of(a, row)); row++)
+        i -= n;
+    s = scope_of(a, row);
+    end = (i + 1) * PART_KEYS;
+    score_entries(a, row, &s, i * PART_KEYS, end < s.n ? end : s.n,
+                  worker->scratch, op->dev->scores + row * a->scores);
 }
 
 /* Blocks with the best entry; the last one, which may be short, is kept. */
@@ -201,26 +250,47 @@ index_run(const di_cpu_op_t *op, size_t row, di_cpu_worker_t *worker)
     int32_t              *selected = a->selected + row * (1 + a->top_k);
     scope_t               s = scope_of(a, row);
     scratch_t            *x = worker->scratch;
+    float                *score = x->score, *best = score;
 
-    assert(s.n <= SCORES_MAX);
-    /* Nothing to choose, and nobody to choose for. */
-    if (s.n > a->top_k || (a->makes && s.n > 0)) {
-        round_queries(a, row, x->q);
-        score_entries(a, row, &s, x);
+    if (a->scores > 0) {
+        score = op->dev->scores + row * a->scores;
+    } else {
+        assert(s.n <= SCORES_MAX);
+        best += s.n;
+        if (needs_scores(a, &s))
+            score_entries(a, row, &s, 0, s.n, x, score);
     }
-    selected[0] = (int32_t) select_best(x->score, s.n, a->top_k,
-                                        selected + 1);
+    selected[0] = (int32_t) select_best(score, s.n, a->top_k, selected + 1);
     for (int32_t i = 1; s.blocks != NULL && i <= selected[0]; i++)
         selected[i] = (int32_t) entry_at(&s, (size_t) selected[i]);
     if (a->makes)
-        make_candidates(a, row, x->score, s.n, x->score + s.n);
+        make_candidates(a, row, score, s.n, best);
+}
+
+/* Room for n floats in the device's scores. */
+static bool
+reserve(di_dev_t *dev, size_t n)
+{
+    float *p;
+
+    if (n <= dev->scores_max)
+        return true;
+    p = realloc(dev->scores, n * sizeof(*p));
+    if (p == NULL)
+        return false;
+    dev->scores = p;
+    dev->scores_max = n;
+    return true;
 }
 
 void
 di_cpu_index_select(di_stream_t *s, const di_index_t *x,
                     const di_rows_t *rows)
 {
-    di_cpu_op_t op = { .run = index_run, .n_parts = rows->n_rows };
+    di_cpu_op_t op = { .run = index_run, .n_parts = rows->n_rows,
+                       .n_rows = rows->n_rows };
+    di_cpu_op_t score = { .run = score_run, .plan = score_plan,
+                          .n_rows = rows->n_rows };
 
     assert((size_t) x->n_heads * x->keys.dim <= QUERY_MAX);
     assert(x->n_heads <= HEADS_MAX);
@@ -233,5 +303,16 @@ di_cpu_index_select(di_stream_t *s, const di_index_t *x,
         .top_k = x->top_k, .ratio = x->ratio,
         .cand_blocks = x->cand_blocks, .cand_size = x->cand_size,
         .makes = x->makes };
+    if (rows->n_rows <= ROWS_FEW) {
+        /* Parts end at multiples of KEYS, all but the last. */
+        op.u.index.scores = (size_t) rows->table_stride * x->keys.n + KEYS;
+        if (!reserve(di_cpu_stream_dev(s), rows->n_rows * op.u.index.scores))
+        {
+            di_cpu_stream_fault(s, DI_ENOMEM);
+            return;
+        }
+        score.u.index = op.u.index;
+        di_cpu_launch(s, &score);
+    }
     di_cpu_launch(s, &op);
 }

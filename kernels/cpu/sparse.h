@@ -96,6 +96,7 @@ typedef struct {
     int32_t       *selected;
     int32_t       *candidates;   /* NULL: not used                          */
     size_t         n_heads, top_k, ratio, cand_blocks, cand_size;
+    size_t         scores;       /* of a row in the device's, 0: in scratch */
     bool           makes;
 } di_cpu_index_t;
 
