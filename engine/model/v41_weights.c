@@ -9,6 +9,7 @@
  * are.
  */
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -298,6 +299,24 @@ take(up_t *u, size_t n)
     return v;
 }
 
+/* A vector with a NaN would make every answer one; int8 arithmetic would hide
+ * that behind zeros. */
+static bool
+are_finite(up_t *u, const di_st_tensor_t *t, const float *v, size_t n)
+{
+    size_t i = 0;
+
+    while (i < n && isfinite(v[i]))
+        i++;
+    if (i < n)
+        u->rc = di_err_set(u->err, DI_EFORMAT,
+                           t->offset + i * di_st_dtype_bytes(t->dtype),
+                           "%.60s: tensor %.60s: value %zu is %s, expected a "
+                           "finite one", di_st_file(u->s->st, t->file),
+                           t->name, i, isnan(v[i]) ? "NaN" : "infinite");
+    return i == n;
+}
+
 /* A tensor's values as float32, malloc'ed. */
 static float *
 values(up_t *u, const char *suffix, size_t *n)
@@ -318,8 +337,12 @@ values(up_t *u, const char *suffix, size_t *n)
         v = NULL;
     }
     free(aligned);
-    if (v == NULL)
+    if (v == NULL) {
         u->rc = di_err_set(u->err, DI_ENOMEM, 0, "out of memory");
+    } else if (!are_finite(u, t, v, *n)) {
+        free(v);
+        v = NULL;
+    }
     return v;
 }
 

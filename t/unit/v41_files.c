@@ -274,6 +274,47 @@ test_sound(void)
     json_decref(changed);
 }
 
+/* Values that are none, in tensors that become float32: one of each dtype. */
+static void
+test_not_finite(void)
+{
+    static const struct {
+        const char *name;
+        const char *bytes;
+        size_t      at, n;       /* value, its bytes                        */
+        const char *text;
+    } cases[] = {
+        { "norm.weight", "\xc0\x7f", 5, 2, "value 5 is NaN" },
+        { "mtp.1.norm.weight", "\x80\xff", 0, 2, "value 0 is infinite" },
+        { "layers.3.attn.attn_sink", "\x01\x00\x80\x7f", 3, 4,
+          "value 3 is NaN" },
+        { "layers.6.hc_ffn_scale", "\x00\x00\x80\x7f", 2, 4,
+          "value 2 is infinite" },
+        { "layers.0.engram.k_weight", "\xff\x7f", 7, 2, "value 7 is NaN" },
+    };
+    di_st_t *st = NULL;
+    char     path[256];
+
+    CHECK_EQ_INT(di_st_open(SOURCE, &st, NULL), DI_OK);
+    path_of(FILE_NAME, path);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const di_st_tensor_t *t = di_st_find(st, cases[i].name);
+        FILE                 *f;
+
+        copy(FILE_NAME);
+        f = fopen(path, "r+b");
+        CHECK(t != NULL && f != NULL
+              && fseek(f, (long) (t->offset + cases[i].at * cases[i].n),
+                       SEEK_SET) == 0
+              && fwrite(cases[i].bytes, 1, cases[i].n, f) == cases[i].n);
+        if (f != NULL)
+            (void) fclose(f);
+        REFUSED(FILE_NAME ": tensor ", cases[i].name, cases[i].text,
+                "expected a finite one");
+    }
+    di_st_close(st);
+}
+
 /* KiB of the sound file's mapping that page tables have. */
 static long
 mapped_kib(void)
@@ -353,6 +394,7 @@ main(void)
     copy("tokenizer.json");
     test_sound();
     test_warm();
+    test_not_finite();
     test_unknown();
     test_short();
     json_object_foreach(header, name, tensor) {
