@@ -4,9 +4,10 @@
  * Order of operations on a row of float32 logits:
  *
  *     logit bias; repetition, frequency, presence penalty; end and stop ids
- *     masked before min_tokens, or the caller's mask; then greedy takes the plain argmax (ties: the
- *     smaller id), otherwise softmax at the temperature, top-p, top-k and
- *     min-p all measured on that distribution, and a draw from what is left.
+ *     masked before min_tokens, or the caller's mask; then greedy takes the
+ *     plain argmax (ties: the smaller id), otherwise softmax at the
+ *     temperature, top-p, top-k and min-p all measured on that distribution,
+ *     and a draw from what is left.
  *
  * Reported log-probabilities are the model's own: the log-softmax of the row
  * before any of that.

@@ -7,8 +7,8 @@
  * Decode counts the steps in which all `batch` sequences are decoding: each
  * is paused at its first token until the last one has its own, and the first
  * one's end ends it.  With a schema each of their texts holds it; a text that
- * is over before its tokens are ends the run as well.  Prompts are ids from a fixed sequence, and the prefix
- * cache is out of it.
+ * is over before its tokens are ends the run as well.  Prompts are ids from a
+ * fixed sequence, and the prefix cache is out of it.
  *
  * A decode step reads the weights once and each sequence's KV once; bytes
  * over time is the bandwidth to compare with the machine's own.

@@ -12,12 +12,12 @@
  *     header page | submission ring | completion ring | status page | arena
  *
  * Submissions (worker to engine) carry their payload (prompt token ids,
- * lists, a grammar) in the arena, a byte ring that only the worker allocates from; the
- * engine copies a payload while it consumes the slot, so a slot's bytes are
- * free again when the ring's head has passed it.  Completions (engine to
- * worker) are 64-byte events; those with more data continue in the slots
- * right behind.  Doorbells are rung only when the peer says
- * that it sleeps.  The socket carries nothing after the handshake: its
+ * lists, a grammar) in the arena, a byte ring that only the worker allocates
+ * from; the engine copies a payload while it consumes the slot, so a slot's
+ * bytes are free again when the ring's head has passed it.  Completions
+ * (engine to worker) are 64-byte events; those with more data continue in the
+ * slots right behind.  Doorbells are rung only when the peer says that it
+ * sleeps.  The socket carries nothing after the handshake: its
  * closing is the death notice in both directions.
  *
  * The engine trusts nothing that a worker wrote: every index, offset, length

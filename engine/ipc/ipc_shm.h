@@ -119,7 +119,8 @@ enum {
 };
 
 /* One submission: all fields are the worker's.  The payload of a SUBMIT lies
- * in the arena: parameters, prompt, bias list, stop ids, grammar, without gaps. */
+ * in the arena: parameters, prompt, bias list, stop ids, grammar, without
+ * gaps. */
 typedef struct {
     uint64_t id;
     uint32_t type;               /* DI_SUB_..., and the mark                */

@@ -584,8 +584,10 @@ test_finish(void)
 {
     static const run_conf_t all = { 400, 16, 64, 0, false };
     static const char *const more[] = {
-        "root ::= \"[\" (root (\",\" root)*)? \"]\" | \"begin\" root \"the end of it\"",
-        "root ::= a | b\na ::= \"(\" [x-z]+ root \")\"\nb ::= \"<\" a \">>>>\" | \"!\"",
+        "root ::= \"[\" (root (\",\" root)*)? \"]\""
+        "       | \"begin\" root \"the end of it\"",
+        "root ::= a | b\na ::= \"(\" [x-z]+ root \")\"\n"
+        "b ::= \"<\" a \">>>>\" | \"!\"",
     };
     uint32_t  i, c, round, fitted = 0, steered = 0;
     size_t    shortest, n;
