@@ -98,6 +98,12 @@ static const struct {
       "}}", "12", "T:12" },
     { "qwen", NULL, "\"json_schema\":\"{\\\"const\\\":1}\"", "2", NULL },
 
+    { "qwen", NULL, "\"guided_choice\":[\"\\na\",\"b\"]", "\na", "T:\na" },
+    { "deepseek-v4.1", NULL, "\"regex\":\"\\\\n+x\"" PLAIN "," TOOLS(NOTHING),
+      "\n\nx", "T:\n\nx" },
+    { "deepseek-v4.1", NULL, "\"regex\":\"\\\\n+x\"" PLAIN "," TOOLS(NOTHING),
+      "\n\n" V41_OPEN V41_CALL("now", "\n") V41_CLOSE, "C:now|A:{}" },
+
     /* reasoning comes first, and is free */
     { "deepseek-v4.1", NULL, "\"guided_regex\":\"a\"", "x{" ET "a",
       "R:x{|T:a" },

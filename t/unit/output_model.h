@@ -122,6 +122,8 @@ static inline void
 output_open(output_case_t *c, const di_vocab_t *v, const char *dialect,
             const char *template_text, const char *fields)
 {
+    static const char head[] = "{\"model\":\"m\",\"messages\":[{\"role\":"
+                               "\"user\",\"content\":\"json\"}],";
     di_req_options_t o = { .vocab = 1000 };
     di_str_t         t = { template_text, template_text == NULL ? 0
                            : strlen(template_text) };
@@ -136,10 +138,7 @@ output_open(output_case_t *c, const di_vocab_t *v, const char *dialect,
 
     o.family = di_dialect_family(c->dialect);
     o.caps = di_dialect_caps(c->dialect) | DI_CAN_CONSTRAIN;
-    di_sbuf_add(&b, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\","
-                "\"content\":\"json\"}],", 64);
-    b.len = strlen("{\"model\":\"m\",\"messages\":[{\"role\":\"user\","
-                   "\"content\":\"json\"}],");
+    di_sbuf_add(&b, head, sizeof(head) - 1);
     di_sbuf_add(&b, fields, strlen(fields));
     di_sbuf_add(&b, "}", 1);
 
@@ -229,7 +228,9 @@ output_parse(const output_case_t *c, const di_vocab_t *v, const int32_t *ids,
     const di_parsing_t      *p = di_req_parsing(c->req);
     const di_parse_options_t o = {
         .spell = di_spell_of(c->dialect), .vocab = v,
-        .start = p->forced ? DI_START_IN_CALLS : starts[p->stage],
+        .start = p->forced ? DI_START_IN_CALLS
+                 : p->exact && p->stage == DI_STAGE_NONE ? DI_START_IN_ANSWER
+                 : starts[p->stage],
         .tools = p->tools, .json = p->json,
     };
     di_rules_t *rules;

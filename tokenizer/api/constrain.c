@@ -550,6 +550,11 @@ di_rq_set_constraint(di_rq_t *rq)
     req->parsing.forced = req->conv.choice == DI_CHOICE_REQUIRED
                           && !req->conv.thinking;
     req->parsing.json = req->conv.format == DI_FORMAT_JSON;
+    req->parsing.exact = !rq->official
+                         && req->conv.choice != DI_CHOICE_REQUIRED
+                         && (req->constraint.kind == DI_CONSTRAINT_REGEX
+                             || req->constraint.kind == DI_CONSTRAINT_EBNF
+                             || req->constraint.kind == DI_CONSTRAINT_CHOICE);
     req->constraint.one_call = !rq->official
                                && !req->params.parallel_tool_calls;
     return check_prefix(rq);

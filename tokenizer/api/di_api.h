@@ -156,6 +156,8 @@ typedef struct {
     bool       forced;           /* a call comes first: where the dialect
                                   * has one, its block is open already      */
     bool       json;             /* the answer is one JSON value            */
+    bool       exact;            /* it is held to a text: newlines that it
+                                  * begins with are its own                 */
     di_stage_t stage;
 } di_parsing_t;
 

@@ -46,7 +46,9 @@ start_of(const di_parsing_t *parsing)
     case DI_STAGE_REASONING_START:        return DI_START_REASONING;
     case DI_STAGE_REASONING_CONTINUATION: return DI_START_IN_REASONING;
     case DI_STAGE_CONTENT_CONTINUATION:   return DI_START_IN_ANSWER;
-    default:                              return DI_START_ANSWER;
+    default:                              return parsing->exact
+                                                 ? DI_START_IN_ANSWER
+                                                 : DI_START_ANSWER;
     }
 }
 

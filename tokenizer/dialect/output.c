@@ -78,18 +78,26 @@ di_ebnf_print(di_ebnf_t *w, const char *fmt, ...)
 void
 di_ebnf_text(di_ebnf_t *w, const char *text, size_t len)
 {
-    size_t i;
+    size_t i, run = 0;
 
-    di_ebnf_put(w, "\"");
+    add(w, "\"", 1);
     for (i = 0; i < len; i++) {
-        if (text[i] == '"' || text[i] == '\\')
+        if ((unsigned char) text[i] >= 0x20 && text[i] != '"'
+            && text[i] != '\\')
+            continue;
+
+        add(w, text + run, i - run);
+        run = i + 1;
+        if (text[i] == '\n')
+            add(w, "\\n", 2);
+        else if (text[i] == '"' || text[i] == '\\')
             di_ebnf_print(w, "\\%c", text[i]);
-        else if ((unsigned char) text[i] < 0x20)
-            di_ebnf_print(w, "\\x%02x", (unsigned) text[i]);
         else
-            add(w, text + i, 1);
+            di_ebnf_print(w, "\\x%02x", (unsigned) text[i]);
     }
-    di_ebnf_put(w, "\"");
+
+    add(w, text + run, len - run);
+    add(w, "\"", 1);
 }
 
 void
