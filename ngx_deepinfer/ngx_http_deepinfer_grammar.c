@@ -633,6 +633,7 @@ static void
 ngx_http_deepinfer_compiled_apply(ngx_http_deepinfer_ctx_t *ctx)
 {
     di_sbuf_t                    *record;
+    di_gram_err_t                *e;
     ngx_http_deepinfer_result_t  *result;
 
     record = &ctx->compiled->record;
@@ -645,8 +646,16 @@ ngx_http_deepinfer_compiled_apply(ngx_http_deepinfer_ctx_t *ctx)
     }
 
     if (result->code != DI_OK) {
-        di_output_error(&ctx->prepare.source.output,
-                        (di_gram_err_t *) &result[1], &ctx->prepare.err);
+        e = (di_gram_err_t *) &result[1];
+
+        di_output_error(&ctx->prepare.source.output, e, &ctx->prepare.err);
+
+        /* a path would have names that the client chose */
+
+        ngx_log_error(NGX_LOG_INFO, ctx->request->connection->log, 0,
+                      "deepinfer: a grammar is refused: %s in %s",
+                      e->keyword, ctx->prepare.err.param);
+
         ngx_http_deepinfer_run(ctx);
         return;
     }

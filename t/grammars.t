@@ -174,6 +174,9 @@ is_deeply(changes(sub { ask('/chat', 'x', guided_regex => '(?<=a)b') }, @cache),
           [0, 1, 1, 1], 'what is refused is compiled once');
 is_deeply(changes(sub { ask('/chat', 'x', guided_regex => '(?<=a)b') }, @cache),
           [1, 0, 0, 0], 'the reason is kept, too');
+is(scalar(() = $nginx->log
+          =~ /\[info\].*a grammar is refused: look-?\w* in guided_regex/g), 2,
+   'and the log has it');
 is_deeply(changes(sub { ask('/compact', '@@say {"b":1}', object('b')) },
                   @cache), [0, 1, 1, 0], 'other white space, another grammar');
 is_deeply(changes(sub { ask('/chat', 'hello') }, @cache), [0, 0, 0, 0],
@@ -194,6 +197,28 @@ my $changes = changes(sub {
 cmp_ok($changes->[0], '>', 0, 'the least used ones make room');
 cmp_ok(metric('cache_bytes'), '<=', 2 * 1024 * 1024, 'within the bound');
 cmp_ok(metric('cache_entries'), '>', 9, 'for many');
+
+# What was compiled, found or refused leaves nothing behind in the worker.
+sub rss {
+    my ($kb) = DI::Proc::slurp("/proc/$worker/status") =~ /VmRSS:\s+(\d+)/;
+    return $kb;
+}
+
+sub wave {
+    my ($from) = @_;
+
+    for my $n ($from .. $from + 199) {
+        ask('/chat', '@@say {"b":1}', object('b'));
+        ask('/chat', '@@say aaaa', guided_regex => "a{4}|b{$n}");
+        ask('/chat', 'x', guided_regex => "(?<=a)b{$n}");
+    }
+}
+
+wave(1);
+my $rss = rss();
+wave(201);
+wave(401);
+cmp_ok(rss(), '<', $rss + 1000, 'memory of the worker stays flat');
 
 # ---------------------------------------------------------------- coalescing
 
