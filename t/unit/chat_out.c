@@ -341,6 +341,15 @@ check_stops(void)
     CHECK_EQ_STR(shown(&r), "in ");
     run_close(&r);
 
+    /* An added token that is shown is text as any other: <tool>. */
+    run_open(&r, "\"stream\":true,\"stop\":[\"b<to\"]");
+    run_token(&r, W_AB);
+    CHECK(!r.stopped);
+    run_token(&r, TINY_USER);
+    CHECK(r.stopped);
+    CHECK_EQ_STR(shown(&r), "a");
+    run_close(&r);
+
     run_open(&r, "\"stream\":true,\"stop\":[\"STOP\"]");
     run_tokens(&r, 0, (int32_t[]) { W_HELLO, W_XSTOP, W_WORLD }, 3);
     CHECK(r.stopped);

@@ -3,14 +3,14 @@
  *
  * di_rules_t are the patterns of one request, made from the dialect's stages
  * and the request's stop strings, each stage's when it is first entered; its
- * choices share them, on one thread.  di_parse_t is one
- * choice's parser, a stage machine.  It takes symbols: bytes of ordinary
- * tokens, and added tokens, each one opaque symbol with a spelling.  A marker
- * (the end of reasoning, the sign of a tool call) is known by its token,
- * never by its spelling, if the vocabulary has the token; only in chunks of
- * text, from an engine that sends no tokens, the spelling is the marker.
- * What the parser finds goes to a sink as deltas, in order; nothing here
- * knows an API.
+ * choices share them, on one thread.  di_parse_t is one choice's parser, a
+ * stage machine.  It takes symbols: bytes of tokens, and markers, each one
+ * opaque symbol with a spelling (the official parser: all added tokens).  A
+ * marker (the end of reasoning, the sign of a tool call) is known by its
+ * token, never by its spelling, if the vocabulary has the token; only in
+ * chunks of text, from an engine that sends no tokens, the spelling is the
+ * marker.  What the parser finds goes to a sink as deltas, in order; nothing
+ * here knows an API.
  *
  * A byte is decided as soon as no pattern of the stage can still take it, so
  * what is held back is the shortest that is safe, and the deltas, joined, are

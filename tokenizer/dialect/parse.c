@@ -1218,17 +1218,20 @@ symbol_of(const di_rules_t *r, int32_t id)
     return SYMBOL_OTHER;
 }
 
-/* An added token.  Ours: a control token that is no marker says nothing. */
+/* An added token.  Ours: a control token that is no marker says nothing, and
+ * another is text, in which stop strings are looked for. */
 static void
-take_added(di_parse_t *p, int32_t id, const char *s, size_t n)
+take_added(di_parse_t *p, int32_t id, const char *s, size_t n, bool stoppable)
 {
     const di_rules_t *r = p->rules;
     uint16_t          symbol = symbol_of(r, id);
     uint64_t          at;
 
-    if (!r->options.official && symbol == SYMBOL_OTHER
-        && di_vocab_is_special(r->options.vocab, id))
+    if (!r->options.official && symbol == SYMBOL_OTHER) {
+        if (!di_vocab_is_special(r->options.vocab, id))
+            take_bytes(p, s, n, 1, stoppable, false);
         return;
+    }
 
     release_held(p);
     at = p->base + p->bytes.len;
@@ -1254,7 +1257,7 @@ di_parse_token(di_parse_t *p, int32_t id, bool stoppable)
     s = di_vocab_bytes(r->options.vocab, id, &n);
 
     if (s != NULL && di_vocab_is_added(r->options.vocab, id)) {
-        take_added(p, id, s, n);
+        take_added(p, id, s, n, stoppable);
         return;
     }
 
