@@ -424,8 +424,12 @@ class Bench:
                                         "tokenizer.json.gz")) as f:
                 with open(vocab, "wb") as out:
                     shutil.copyfileobj(f, out)
+            texts = self.texts(folder)
             print(run([os.path.join(self.a.build, "bench", "tokenizer"),
-                       vocab] + self.texts(folder)), end="")
+                       vocab] + texts), end="")
+            quiet()
+            print(run([os.path.join(self.a.build, "bench", "request"), vocab,
+                       texts[0].partition("=")[2]]), end="")
         p = os.path.join(self.a.build, "bench", "chat_out")
         if os.path.exists(p):
             quiet()

@@ -12,11 +12,13 @@
  * waits, and others may use the machine.
  *
  * Then texts that never end, which are a tokenizer's worst cases; the same
- * text of 1 MB, and one of 330 KB, cut in two and encoded by two threads, in
- * elapsed time; and opening the vocabulary.
+ * text of 1 MB, and one of 330 KB, as one message by two threads, in elapsed
+ * time with cutting it and putting its ids together; and opening the
+ * vocabulary.
  */
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -25,6 +27,8 @@
 
 #define REPS       9
 #define WORST_LEN  100000
+#define SHARED_MAX 1000000      /* bytes of a text for two threads           */
+#define SLICE      16384        /* bytes that one of them takes at a time    */
 
 static const di_vocab_t *vocab;
 
@@ -104,68 +108,108 @@ cell(const char *name, const char *label, const char *text, size_t len,
 
 /* --------------------------------------------------------------- threads -- */
 
+/* A text that two threads encode, in slices that each takes as it is done
+ * with the one before. */
 typedef struct {
-    di_tok_t   *tok;
-    const char *text;
-    size_t      len;
-    int32_t    *ids;
-    size_t      n;
-} half_t;
+    size_t at, len;             /* in the text; its ids lie at the same place */
+    size_t n;                   /* ids                                       */
+} slice_t;
+
+static struct {
+    const char       *text;
+    slice_t           slices[2 * SHARED_MAX / SLICE];
+    size_t            n;
+    _Atomic size_t    next;
+    int32_t          *ids;      /* [SHARED_MAX]                              */
+    pthread_barrier_t start, end;
+} shared;
+
+static void
+encode_slices(di_tok_t *tok)
+{
+    size_t i;
+
+    while ((i = atomic_fetch_add(&shared.next, 1)) < shared.n) {
+        slice_t *s = &shared.slices[i];
+
+        s->n = encode(tok, shared.text + s->at, s->len, shared.ids + s->at);
+    }
+}
 
 static void *
-encode_half(void *arg)
+help(void *tok)
 {
-    half_t *h = arg;
-
-    h->n = encode(h->tok, h->text, h->len, h->ids);
+    for (;;) {
+        (void) pthread_barrier_wait(&shared.start);
+        encode_slices(tok);
+        (void) pthread_barrier_wait(&shared.end);
+    }
     return NULL;
 }
 
-/* Seconds for the text in one piece, or cut in two, on as many threads. */
-static double
-elapsed(half_t halves[2], const char *text, size_t len, size_t cut)
+/* Cut the text, encode it on both threads, put the ids together. */
+static size_t
+encode_shared(di_tok_t *tok, const char *text, size_t len)
 {
-    double    start = now(CLOCK_MONOTONIC);
-    pthread_t thread;
+    size_t n = 0;
 
-    halves[0].text = text;
-    halves[0].len = cut;
-    halves[1].text = text + cut;
-    halves[1].len = len - cut;
-    if (cut < len)
-        need(pthread_create(&thread, NULL, encode_half, &halves[1]) == 0,
-             "no thread");
-    (void) encode_half(&halves[0]);
-    if (cut < len)
-        pthread_join(thread, NULL);
-    return now(CLOCK_MONOTONIC) - start;
+    shared.text = text;
+    shared.n = 0;
+    for (size_t at = 0, end; at < len; at = end) {
+        end = len - at <= SLICE ? len
+              : at + di_vocab_split(vocab, text + at, len - at, SLICE);
+        shared.slices[shared.n++] = (slice_t) { .at = at, .len = end - at };
+    }
+    atomic_store(&shared.next, 0);
+    (void) pthread_barrier_wait(&shared.start);
+    encode_slices(tok);
+    (void) pthread_barrier_wait(&shared.end);
+    for (size_t i = 0; i < shared.n; i++) {
+        memmove(shared.ids + n, shared.ids + shared.slices[i].at,
+                shared.slices[i].n * sizeof(*shared.ids));
+        n += shared.slices[i].n;
+    }
+    return n;
+}
+
+static void
+start_helper(void)
+{
+    pthread_t thread;
+    di_tok_t *tok;
+
+    shared.ids = malloc(SHARED_MAX * sizeof(*shared.ids));
+    need(shared.ids != NULL && di_tok_open(vocab, &tok) == DI_OK
+         && pthread_barrier_init(&shared.start, NULL, 2) == 0
+         && pthread_barrier_init(&shared.end, NULL, 2) == 0
+         && pthread_create(&thread, NULL, help, tok) == 0, "no thread");
 }
 
 static void
 threads(const char *name, const char *text, size_t len)
 {
-    half_t halves[2] = { 0 };
-    double one = 1e9, two = 1e9, seconds;
-    size_t cut = di_vocab_split(vocab, text, len, len / 2);
+    int32_t  *ids = malloc(len * sizeof(*ids));
+    double    one = 1e9, two = 1e9, start, seconds;
+    size_t    n = 0, n_shared = 0;
+    di_tok_t *tok;
 
-    for (int i = 0; i < 2; i++) {
-        halves[i].ids = malloc(len * sizeof(int32_t));
-        need(halves[i].ids != NULL
-             && di_tok_open(vocab, &halves[i].tok) == DI_OK, "no memory");
-    }
+    need(ids != NULL && di_tok_open(vocab, &tok) == DI_OK, "no memory");
     for (int i = 0; i < 5 * REPS; i++) {
-        seconds = elapsed(halves, text, len, len);
+        start = now(CLOCK_MONOTONIC);
+        n = encode(tok, text, len, ids);
+        seconds = now(CLOCK_MONOTONIC) - start;
         one = seconds < one ? seconds : one;
-        seconds = elapsed(halves, text, len, cut);
+        start = now(CLOCK_MONOTONIC);
+        n_shared = encode_shared(tok, text, len);
+        seconds = now(CLOCK_MONOTONIC) - start;
         two = seconds < two ? seconds : two;
     }
+    need(n == n_shared && memcmp(ids, shared.ids, n * sizeof(*ids)) == 0,
+         "two threads make other ids");
     printf("%-10s %6zu KB %7zu ids: one thread %6.2f ms, two %6.2f ms, "
-           "%.2fx\n", name, len / 1000, halves[0].n + halves[1].n, one * 1e3,
-           two * 1e3, one / two);
-    for (int i = 0; i < 2; i++) {
-        di_tok_close(halves[i].tok);
-        free(halves[i].ids);
-    }
+           "%.2fx\n", name, len / 1000, n, one * 1e3, two * 1e3, one / two);
+    di_tok_close(tok);
+    free(ids);
 }
 
 /* ----------------------------------------------------------- worst cases -- */
@@ -255,13 +299,13 @@ main(int argc, char **argv)
     worst("emoji", "\xf0\x9f\x98\x80");
     worst("Han", "\xe5\xa5\xbd");
     worst("base64", NULL);
+    start_helper();
     for (int i = 0; i < n; i++) {
-        if (lens[i] >= 1000000)
-            threads(argv[i + 2], texts[i], 1000000);
+        if (lens[i] >= SHARED_MAX)
+            threads(argv[i + 2], texts[i], SHARED_MAX);
         if (lens[i] >= 330000)
             threads(argv[i + 2], texts[i], 330000);
         free(texts[i]);
     }
-    di_vocab_close((di_vocab_t *) vocab);
     return 0;
 }

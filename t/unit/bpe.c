@@ -37,6 +37,7 @@ typedef struct {
 } model_t;
 
 static uint64_t seed;
+static int      n_cut;           /* texts of Chinese alone that were cut      */
 
 static uint32_t
 draw(uint32_t n)
@@ -284,14 +285,16 @@ check_text(const model_t *m, di_tok_t *tok, const char *text, size_t len)
     CHECK(same);
 }
 
-/* The same in Chinese; letters past the model's are none here. */
+/* The same in Chinese, whole and cut in two; letters past the model's are
+ * none here. */
 static void
-check_chinese(const model_t *m, di_tok_t *tok)
+check_chinese(const model_t *m, const di_vocab_t *v, di_tok_t *tok)
 {
     static int32_t want[TEXT_MAX], got[TEXT_MAX];
     static char    letters[TEXT_MAX], text[TEXT_MAX];
     uint32_t       n_letters = 0;
     size_t         len = 3 * (1 + draw(draw(8) == 0 ? 60 : 8)), n_want, n = 0;
+    size_t         at, first = 0;
 
     while (m->spelled[n_letters][0] != '\0'
            && m->spelled[n_letters][1] == '\0')
@@ -306,6 +309,14 @@ check_chinese(const model_t *m, di_tok_t *tok)
     CHECK_EQ_INT(di_tok_encode(tok, text, len, got, TEXT_MAX, &n), DI_OK);
     if (n != n_want || memcmp(got, want, n * sizeof(*want)) != 0)
         CHECK_EQ_STR(letters, "encoded as merging does");
+
+    at = di_vocab_split(v, text, len, draw((uint32_t) len));
+    CHECK_EQ_INT(di_tok_encode(tok, text, at, got, TEXT_MAX, &first), DI_OK);
+    CHECK_EQ_INT(di_tok_encode(tok, text + at, len - at, got + first,
+                               TEXT_MAX - first, &n), DI_OK);
+    if (first + n != n_want || memcmp(got, want, n_want * sizeof(*want)) != 0)
+        CHECK_EQ_STR(letters, "the same in parts");
+    n_cut += at < len;
 }
 
 static void
@@ -320,7 +331,7 @@ test_chinese(const model_t *m)
         return;
     CHECK_EQ_INT(di_tok_open(v, &tok), DI_OK);
     for (int k = 0; k < 40; k++)
-        check_chinese(m, tok);
+        check_chinese(m, v, tok);
     di_tok_close(tok);
     di_vocab_close(v);
 }
@@ -359,6 +370,7 @@ test_models(int n_models)
         di_vocab_close(v);
     }
     CHECK(opened > n_models * 9 / 10);
+    CHECK(n_cut > n_models);
 }
 
 /* Rules whose sides come later: harmless, if the token is made otherwise;

@@ -44,7 +44,7 @@ int di_vocab_open_gguf(const di_gguf_t *gguf, di_vocab_t **vocab,
  * Qwen 2, Llama 3, DeepSeek V3 and V4) are scanned by hand, others run in
  * PCRE2.  Keeps nothing of json.  bos and the end ids are guessed from
  * well-known spellings; di_vocab_open_path() reads the files that tell.
- * 40 ms for DeepSeek's 128,000 tokens.  DI_ENOMEM; DI_EFORMAT and
+ * 60 ms for DeepSeek's 128,000 tokens.  DI_ENOMEM; DI_EFORMAT and
  * DI_EUNSUPPORTED begin with the JSON path ("$.model.merges[17]: ..."). */
 int di_vocab_open_hf(const char *json, size_t len, di_vocab_t **vocab,
                      di_err_t *err);
@@ -112,7 +112,8 @@ int di_tok_encode_raw(di_tok_t *tok, const char *text, size_t len,
 /* The first place at or after `at` where a text may be cut so that its two
  * parts, encoded apart, have the ids of the whole; len if none is found.
  * Places inside words, numbers, runs of spaces or of punctuation are never
- * safe, so a text without words may have none.  O(bytes looked at). */
+ * safe, so a text without words may have none; most places between two
+ * Chinese characters are.  O(bytes looked at). */
 size_t di_vocab_split(const di_vocab_t *vocab, const char *text, size_t len,
                       size_t at);
 

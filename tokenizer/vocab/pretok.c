@@ -573,15 +573,27 @@ di_pretok_next(const di_pretok_t *p, const char *text, size_t len, size_t pos)
     return (size_t) (at - base);
 }
 
+/* Is there a seam between two neighbours of one class, of which the second is
+ * at s?  last: the first's code, 0 for none that has seams. */
+static bool
+pretok_is_seam(const di_pretok_t *p, uint32_t last, uint32_t code)
+{
+    return p->seams != NULL && last != 0 && code != 0
+           && di_seams_between(p->seams, last, code);
+}
+
 /* A letter, or in DeepSeek's a Chinese character, ends a pre-token wherever
  * something else follows that can't be in its run: no rule goes on behind it
  * then, and none looks ahead over it.  So the text before such a place is cut
- * the same without what follows, and what follows without what is before. */
+ * the same without what follows, and what follows without what is before.
+ * The same holds at a seam, which the tokens of a pre-token never cross, with
+ * letters or Chinese characters on both sides. */
 size_t
 di_pretok_split(const di_pretok_t *p, const char *text, size_t len, size_t at)
 {
     const uint8_t *base = (const uint8_t *) text, *end = base + len;
     const uint8_t *s = base + at;
+    uint32_t       code, last_code = 0;
     unsigned       class, last = 0;
     size_t         n;
 
@@ -590,11 +602,17 @@ di_pretok_split(const di_pretok_t *p, const char *text, size_t len, size_t at)
         s--;
     for (; s < end; s += n) {
         class = pretok_class(p, s, end, &n);
+        code = n == 3 && (class == PRETOK_L || class == PRETOK_H)
+               ? di_seams_code(s) : 0;
+        if (!di_seams_takes(code))
+            code = 0;
         if (s >= base + at
             && ((last == PRETOK_L && (class & (PRETOK_L | PRETOK_M)) == 0)
-                || (last == PRETOK_H && class != PRETOK_H)))
+                || (last == PRETOK_H && class != PRETOK_H)
+                || pretok_is_seam(p, last_code, code)))
             return (size_t) (s - base);
         last = class;
+        last_code = code;
     }
     return len;
 }

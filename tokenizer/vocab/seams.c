@@ -145,6 +145,14 @@ di_seams_add(di_seams_t *s, const uint8_t *token, size_t len)
 }
 
 bool
+di_seams_between(const di_seams_t *s, uint32_t left, uint32_t right)
+{
+    uint32_t bit = seams_bit(left, right);
+
+    return (s->pairs[bit / 64] >> bit % 64 & 1) == 0;
+}
+
+bool
 di_seams_is_partial(const di_seams_t *s, uint32_t left, uint32_t right)
 {
     uint32_t bit = seams_bit(left, right);

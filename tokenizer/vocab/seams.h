@@ -55,6 +55,9 @@ size_t di_seams_cut(const di_seams_t *s, const uint8_t *text, size_t pos,
 size_t di_seams_run(const di_seams_t *s, const uint8_t *text, size_t pos,
                     size_t len, uint32_t *ends, size_t cap);
 
+/* Is there a seam between these two neighbours, which are such characters? */
+bool di_seams_between(const di_seams_t *s, uint32_t left, uint32_t right);
+
 /* May a token begin or end inside one of these two neighbours and have a part
  * of the other? */
 bool di_seams_is_partial(const di_seams_t *s, uint32_t left, uint32_t right);
