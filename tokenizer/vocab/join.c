@@ -19,7 +19,8 @@ join_open(di_join_t *t, size_t n)
     t->starts = (2ull << (n + 1)) - 1;
     t->ids[0] = JOIN_NO_ID;
     t->ids[n + 1] = JOIN_NO_ID;
-    t->left_far = t->right_far = false;
+    t->near = t->left_far = t->right_far = false;
+    t->left = t->at = t->right = 0;
     for (size_t i = n; i <= t->width; i++)
         t->orders[i] = DI_MERGES_NONE;
 }
@@ -52,48 +53,62 @@ di_join_ids(const di_merges_t *m, const int32_t *ids, size_t n, di_join_t *t)
     }
 }
 
-static inline uint32_t
-join_first_of(const di_join_t *t, uint32_t width)
-{
-    uint32_t best = t->orders[1];
-    uint32_t at = 1;
+/* What a step does by instructions that not all machines have. */
+typedef struct {
+    /* The place of the first rule; of equals, the leftmost. */
+    uint32_t (*first)(const di_join_t *t);
+    /* di_merges_order_near(). */
+    uint32_t (*near)(const di_merges_t *m, int32_t left, int32_t right,
+                     bool *far);
+} join_way_t;
 
-    for (uint32_t i = 2; i <= width; i++) {
+static inline uint32_t
+join_first(const di_join_t *t)
+{
+    uint32_t best = t->orders[1], at = 1;
+
+    for (uint32_t i = 2; i <= t->width; i++) {
         at = t->orders[i] < best ? i : at;
         best = t->orders[i] < best ? t->orders[i] : best;
     }
     return at;
 }
 
-/* The place of the first rule; of equals, the leftmost. */
-static inline uint32_t
-join_first(const di_join_t *t)
+/* Look up the two pairs that the last join made, as far as memory has come.
+ * false: not yet. */
+static inline __attribute__((always_inline)) bool
+join_look(const di_merges_t *m, di_join_t *t, join_way_t way)
 {
-    switch (t->width) {
-    case 8:
-        return join_first_of(t, 8);
-    case 16:
-        return join_first_of(t, 16);
-    default:
-        return join_first_of(t, DI_JOIN_MAX);
+    int32_t left = t->ids[t->left], at = t->ids[t->at];
+    int32_t right = t->ids[t->right];
+    bool    left_far, right_far;
+
+    if (t->near) {
+        t->orders[t->left] = way.near(m, left, at, &left_far);
+        t->orders[t->at] = way.near(m, at, right, &right_far);
+        t->left_far = left_far;
+        t->right_far = right_far;
+        t->near = false;
+        return !(left_far | right_far);
     }
+    if (t->left_far)
+        t->orders[t->left] = di_merges_order_far(m, left, at);
+    if (t->right_far)
+        t->orders[t->at] = di_merges_order_far(m, at, right);
+    return true;
 }
 
-/* Finish looking up the pairs that the last join made, and do the next one.
- * false: there is none. */
-static inline bool
-join_step(const di_merges_t *m, di_join_t *t)
+/* Do the next join, or go on waiting for what it depends on.  false: there is
+ * none. */
+static inline __attribute__((always_inline)) bool
+join_step(const di_merges_t *m, di_join_t *t, join_way_t way)
 {
     uint32_t at, next;
 
-    if (t->left_far)
-        t->orders[t->left] = di_merges_order_far(m, t->ids[t->left],
-                                                 t->ids[t->at]);
-    if (t->right_far)
-        t->orders[t->at] = di_merges_order_far(m, t->ids[t->at],
-                                               t->ids[t->right]);
+    if (!join_look(m, t, way))
+        return true;
 
-    at = join_first(t);
+    at = way.first(t);
     if (t->orders[at] == DI_MERGES_NONE)
         return false;
     next = at + 1 + (uint32_t) __builtin_ctzll(t->starts >> at >> 1);
@@ -105,15 +120,14 @@ join_step(const di_merges_t *m, di_join_t *t)
     t->left = 63 - (uint32_t) __builtin_clzll(t->starts
                                               & ((1ull << at) - 1));
     t->right = at + 1 + (uint32_t) __builtin_ctzll(t->starts >> at >> 1);
-    t->orders[t->left] = di_merges_order_near(m, t->ids[t->left], t->ids[at],
-                                              &t->left_far);
-    t->orders[at] = di_merges_order_near(m, t->ids[at], t->ids[t->right],
-                                         &t->right_far);
+    t->near = true;
+    di_merges_prefetch(m, t->ids[t->left], t->ids[at]);
+    di_merges_prefetch(m, t->ids[at], t->ids[t->right]);
     return true;
 }
 
-void
-di_join_run(const di_merges_t *m, di_join_t *texts, size_t n)
+static inline __attribute__((always_inline)) void
+join_run(const di_merges_t *m, di_join_t *texts, size_t n, join_way_t way)
 {
     di_join_t *abreast[JOIN_ABREAST];
     size_t     width = n < JOIN_ABREAST ? n : JOIN_ABREAST, next = width;
@@ -122,11 +136,100 @@ di_join_run(const di_merges_t *m, di_join_t *texts, size_t n)
         abreast[i] = &texts[i];
     while (width > 0) {
         for (size_t i = 0; i < width; i++) {
-            if (join_step(m, abreast[i]))
+            if (join_step(m, abreast[i], way))
                 continue;
             abreast[i] = next < n ? &texts[next++] : abreast[--width];
         }
     }
+}
+
+static void
+join_run_any(const di_merges_t *m, di_join_t *texts, size_t n)
+{
+    join_run(m, texts, n, (join_way_t) { join_first, di_merges_order_near });
+}
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#define JOIN_AVX2  "avx2,bmi,bmi2,lzcnt"
+
+__attribute__((target(JOIN_AVX2)))
+static inline uint32_t
+join_first_avx2(const di_join_t *t)
+{
+    __m256i best = _mm256_loadu_si256((const __m256i *) &t->orders[1]);
+    __m128i low;
+
+    for (uint32_t i = 8; i < t->width; i += 8)
+        best = _mm256_min_epu32(best, _mm256_loadu_si256(
+                                    (const __m256i *) &t->orders[1 + i]));
+    low = _mm_min_epu32(_mm256_castsi256_si128(best),
+                        _mm256_extracti128_si256(best, 1));
+    low = _mm_min_epu32(low, _mm_shuffle_epi32(low, 0x4e));
+    low = _mm_min_epu32(low, _mm_shuffle_epi32(low, 0xb1));
+    best = _mm256_broadcastd_epi32(low);
+
+    for (uint32_t i = 0; ; i += 8) {
+        __m256i  is = _mm256_cmpeq_epi32(best, _mm256_loadu_si256(
+                                        (const __m256i *) &t->orders[1 + i]));
+        uint32_t bits = (uint32_t) _mm256_movemask_ps(_mm256_castsi256_ps(is));
+
+        if (bits != 0)
+            return i + 1 + (uint32_t) __builtin_ctz(bits);
+    }
+}
+
+__attribute__((target(JOIN_AVX2)))
+static inline uint32_t
+join_near_avx2(const di_merges_t *m, int32_t left, int32_t right, bool *far)
+{
+    uint64_t        pair = di_merges_pair(left, right), slot;
+    uint64_t        hash = di_merges_hash(pair);
+    const uint64_t *bucket = di_merges_bucket(m, hash);
+    __m256i         is = _mm256_loadu_si256((const __m256i *) bucket);
+    uint32_t        bits;
+
+    is = _mm256_cmpeq_epi64(_mm256_srli_epi64(is, DI_MERGES_RANK_BITS),
+                            _mm256_set1_epi64x((long long) pair));
+    bits = (uint32_t) _mm256_movemask_pd(_mm256_castsi256_pd(is));
+    slot = bucket[__builtin_ctz(bits | 8)];
+    return di_merges_near(m, hash, bits != 0 ? slot : 0, far);
+}
+
+_Static_assert(DI_MERGES_BUCKET == 4, "join_near_avx2() looks at four slots");
+
+__attribute__((target(JOIN_AVX2)))
+static void
+join_run_avx2(const di_merges_t *m, di_join_t *texts, size_t n)
+{
+    join_run(m, texts, n, (join_way_t) { join_first_avx2, join_near_avx2 });
+}
+
+di_join_run_t
+di_join_way(unsigned i)
+{
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2")
+        && i-- == 0)
+        return join_run_avx2;
+    return i == 0 ? join_run_any : NULL;
+}
+
+#else
+
+di_join_run_t
+di_join_way(unsigned i)
+{
+    return i == 0 ? join_run_any : NULL;
+}
+
+#endif
+
+void
+di_join_run(const di_merges_t *m, di_join_t *texts, size_t n)
+{
+    di_join_way(0)(m, texts, n);
 }
 
 size_t

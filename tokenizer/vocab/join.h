@@ -22,6 +22,7 @@ typedef struct {
     uint64_t starts;            /* a bit for each place that has a token     */
     uint32_t width;             /* places that are looked at: 8, 16 or 32    */
     uint32_t left, at, right;   /* places of the last join and beside it     */
+    bool     near;              /* their pairs have still to be looked up    */
     bool     left_far;          /* the orders of these pairs have still to be */
     bool     right_far;         /* looked up                                 */
 } di_join_t;
@@ -37,6 +38,13 @@ void di_join_ids(const di_merges_t *m, const int32_t *ids, size_t n,
 
 /* Apply the rules to n texts until none fits. */
 void di_join_run(const di_merges_t *m, di_join_t *texts, size_t n);
+
+/* The same by the i-th way that this machine has, the fastest first; NULL:
+ * there is none. */
+typedef void (*di_join_run_t)(const di_merges_t *m, di_join_t *texts,
+                              size_t n);
+
+di_join_run_t di_join_way(unsigned i);
 
 /* What became of a text: its ids; their number. */
 size_t di_join_result(const di_join_t *text, int32_t ids[DI_JOIN_MAX]);

@@ -132,12 +132,35 @@ di_merges_home(const di_merges_t *m, uint64_t hash)
     return &m->rest[hash >> 32 & m->rest_mask];
 }
 
+/* Ask for what di_merges_order_near() looks at. */
+static inline void
+di_merges_prefetch(const di_merges_t *m, int32_t left, int32_t right)
+{
+    uint64_t hash = di_merges_hash(di_merges_pair(left, right));
+
+    __builtin_prefetch(di_merges_bucket(m, hash));
+    __builtin_prefetch(di_merges_bits_at(m, hash));
+}
+
 /* The order in a slot. */
 static inline uint32_t
 di_merges_order_in(uint64_t slot)
 {
     return slot == 0 ? DI_MERGES_NONE
                      : (uint32_t) slot & ((1u << DI_MERGES_RANK_BITS) - 1);
+}
+
+/* The order of the rule for a pair with this hash, of which `slot` is the slot
+ * among the first rules, or 0; and are the others to be asked? */
+static inline uint32_t
+di_merges_near(const di_merges_t *m, uint64_t hash, uint64_t slot, bool *far)
+{
+    uint64_t bits = di_merges_bits(hash);
+
+    *far = (slot == 0) & ((*di_merges_bits_at(m, hash) & bits) == bits);
+    if (*far)
+        __builtin_prefetch(di_merges_home(m, hash));
+    return di_merges_order_in(slot);
 }
 
 /* The order of the rule for a pair, DI_MERGES_NONE if there is none, as far
@@ -149,15 +172,12 @@ di_merges_order_near(const di_merges_t *m, int32_t left, int32_t right,
                      bool *far)
 {
     uint64_t        pair = di_merges_pair(left, right), slot = 0;
-    uint64_t        hash = di_merges_hash(pair), bits = di_merges_bits(hash);
+    uint64_t        hash = di_merges_hash(pair);
     const uint64_t *bucket = di_merges_bucket(m, hash);
 
     for (int i = 0; i < DI_MERGES_BUCKET; i++)
         slot |= bucket[i] >> DI_MERGES_RANK_BITS == pair ? bucket[i] : 0;
-    *far = (slot == 0) & ((*di_merges_bits_at(m, hash) & bits) == bits);
-    if (*far)
-        __builtin_prefetch(di_merges_home(m, hash));
-    return di_merges_order_in(slot);
+    return di_merges_near(m, hash, slot, far);
 }
 
 /* The slot of a pair among the rules that aren't near, or the free one where
