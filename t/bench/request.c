@@ -179,7 +179,7 @@ serve(int threads, double *held, size_t *n)
     return took;
 }
 
-/* -------------------------------------------------------------------- main -- */
+/* ------------------------------------------------------------------ main -- */
 
 /* What the engine does with it, outside of what is measured. */
 static void
@@ -282,8 +282,9 @@ read_file(const char *name, size_t *len)
     char *data;
     long  size;
 
-    need(f != NULL && fseek(f, 0, SEEK_END) == 0 && (size = ftell(f)) > 0,
-         "no text");
+    need(f != NULL && fseek(f, 0, SEEK_END) == 0, "no text");
+    size = ftell(f);
+    need(size > 0, "an empty text");
     data = malloc((size_t) size);
     need(data != NULL, "no memory");
     rewind(f);

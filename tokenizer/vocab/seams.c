@@ -90,7 +90,8 @@ seams_list(seams_part_t part, uint16_t codes[SEAMS_CODES_MAX])
 {
     bool     last = (part.mask & 1) != 0;
     uint32_t step = last ? (part.mask & 0xffff) + 1 : 1, code = part.bits;
-    uint32_t end = last ? DI_SEAMS_END : (part.bits | (~part.mask & 0xffff)) + 1;
+    uint32_t end = last ? DI_SEAMS_END
+                        : (part.bits | (~part.mask & 0xffff)) + 1;
     size_t   n = 0;
 
     for (; code < end && code < DI_SEAMS_END; code += step) {
