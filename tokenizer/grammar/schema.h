@@ -185,6 +185,12 @@ const di_gram_dfa_t *di_gram_conj_texts(di_gram_schema_t *x,
                                         di_gram_conj_t conj);
 void di_gram_build_all(di_gram_schema_t *x);
 
+/* schema_unique.c: add to a list, unless they are there, all values that can
+ * satisfy it; it may be more of them.  false: they are not known, or the list
+ * would have over max. */
+bool di_gram_finite(di_gram_schema_t *x, di_gram_conj_t conj, json_t *list,
+                    uint32_t max);
+
 /* schema_lang.c */
 typedef enum { DI_GRAM_LT, DI_GRAM_EQ, DI_GRAM_GT } di_gram_cmp_t;
 /* Numbers by their relation to v; `or_equal` adds v itself. */

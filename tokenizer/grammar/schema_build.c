@@ -10,7 +10,8 @@
  * for each position: "between" (an end or a comma may come) and "next" (a
  * member must come).  A position is where it is in the schema's order (or
  * the set of names seen, in any order), how many members there were, as far
- * as that matters, and which of the members that must exist were met.
+ * as that matters, which of the members that must exist were met, and which
+ * values there were if all must differ.
  */
 
 #include <stdlib.h>
@@ -20,9 +21,10 @@
 
 #define POSITIONS_MAX  200000u
 #define EMBED_MAX      100u     /* states of an automaton that is copied in  */
-#define SCALAR_MAX     16u      /* the same of texts, beside other types        */
+#define SCALAR_MAX     16u      /* the same of texts, beside other types     */
 #define SOME_MAX       3u
 #define REGIONS_MAX    6u       /* patterns of property names                */
+#define UNIQUE_MAX     10u      /* values of items that must differ          */
 #define TRACKED_MAX    8u       /* names that come in any order              */
 
 typedef struct {
@@ -188,6 +190,8 @@ typedef struct {
     const di_gram_contains_t *contains[SOME_MAX];
     uint32_t  caps[SOME_MAX];   /* each is counted up to here                */
     uint32_t  n_contains;
+    json_t   *values;           /* that items can have, if they must differ  */
+    uint32_t  used;             /* set of those that there were              */
 } array_t;
 
 /* Position of index i with these counts. */
@@ -198,7 +202,7 @@ array_position(const array_t *a, uint32_t i, const uint32_t *counts)
 
     for (uint32_t k = 0; k < a->n_contains; k++)
         p = p * (a->caps[k] + 1) + counts[k];
-    return p;
+    return p << json_array_size(a->values) | a->used;
 }
 
 static di_gram_conj_t
@@ -226,6 +230,40 @@ and_not(build_t *b, di_gram_conj_t with, di_gram_conj_t conj)
     return di_gram_conj_add(b->c, with, lit);
 }
 
+static void
+item_call(array_t *a, uint32_t from, uint32_t next, di_gram_conj_t conj,
+          const uint32_t *counts)
+{
+    build_t *b = &a->b;
+    uint32_t to = reach(b, b->between, array_position(a, next, counts));
+
+    di_gram_nfa_call(b->c, b->nfa, from, di_gram_conj_rule(b->x, conj), to);
+}
+
+/* An item that is none of those before: for each value its own call. */
+static void
+new_item(array_t *a, uint32_t from, uint32_t next, di_gram_conj_t conj,
+         const uint32_t *counts)
+{
+    di_gram_lit_t  lit = { .constant = true };
+    di_gram_conj_t with;
+    uint32_t       used = a->used;
+    json_t        *v;
+    size_t         i;
+
+    json_array_foreach(a->values, i, v) {
+        if ((used >> i & 1) != 0)
+            continue;
+        lit.v = v;
+        with = di_gram_conj_add(a->b.c, conj, lit);
+        if (di_gram_is_empty(a->b.x, with))
+            continue;
+        a->used = used | 1u << i;
+        item_call(a, from, next, with, counts);
+    }
+    a->used = used;
+}
+
 /* An item at index i; `k` and on: contains yet to be decided. */
 static void
 array_item(array_t *a, uint32_t from, uint32_t i, di_gram_conj_t conj,
@@ -234,14 +272,15 @@ array_item(array_t *a, uint32_t from, uint32_t i, di_gram_conj_t conj,
     build_t                  *b = &a->b;
     const di_gram_contains_t *what;
     di_gram_conj_t            with;
-    uint32_t                  to, next = i < b->cap ? i + 1 : i;
+    uint32_t                  next = i < b->cap ? i + 1 : i;
 
     if (never(conj))
         return;
     if (k == a->n_contains) {
-        to = reach(b, b->between, array_position(a, next, counts));
-        di_gram_nfa_call(b->c, b->nfa, from, di_gram_conj_rule(b->x, conj),
-                         to);
+        if (a->values != NULL)
+            new_item(a, from, next, conj, counts);
+        else
+            item_call(a, from, next, conj, counts);
         return;
     }
 
@@ -280,16 +319,36 @@ array_at(array_t *a, uint32_t i, uint32_t *counts)
         array_item(a, b->next[p], i, item_conj(a, i), counts, 0);
 }
 
+/* The values of items that must differ, which says how many there can be. */
+static void
+find_values(array_t *a, di_gram_form_t *f)
+{
+    build_t *b = &a->b;
+
+    a->values = di_gram_keep(b->c, json_array());
+    for (uint32_t i = 0; i <= b->cap && i < f->max; i++) {
+        di_gram_conj_t conj = item_conj(a, i);
+
+        if (never(conj))
+            break;
+        if (!di_gram_finite(b->x, conj, a->values, UNIQUE_MAX))
+            di_gram_fail(b->c, DI_EUNSUPPORTED, "uniqueItems", f->unique_path,
+                         "is held for items of %u known values only",
+                         UNIQUE_MAX);
+    }
+    if (f->max > json_array_size(a->values))
+        f->max = (uint32_t) json_array_size(a->values);
+}
+
 static void
 array(build_t *b)
 {
+    di_gram_form_t f = *b->f;
     array_t  a = { .b = *b };
     uint32_t counts[SOME_MAX] = { 0 }, cap = 1, k;
     uint64_t each = 1;
 
-    if (b->f->unique && b->f->max > 1)
-        di_gram_fail(b->c, DI_EUNSUPPORTED, "uniqueItems", b->f->unique_path,
-                     "is held for at most one item only");
+    a.b.f = &f;
     for (const di_gram_items_t *p = b->f->items; p != NULL; p = p->next) {
         cap = p->from > cap ? p->from : cap;
         cap = p->to != DI_GRAM_NONE && p->to > cap ? p->to : cap;
@@ -306,15 +365,22 @@ array(build_t *b)
         each *= a.caps[a.n_contains] + 1;
         a.contains[a.n_contains++] = p;
     }
-    a.b.cap = count_cap(b->f, cap);
-    make_positions(&a.b, (a.b.cap + 1) * each, "minItems");
+    a.b.cap = cap;
+    if (f.unique && f.max > 1)
+        find_values(&a, &f);
+    a.b.cap = count_cap(&f, cap);
+    make_positions(&a.b, (a.b.cap + 1) * each << json_array_size(a.values),
+                   "minItems");
     di_gram_nfa_eps(b->c, b->nfa, white(b, text(b, 0, "[")),
                     reach(&a.b, a.b.between, 0));
 
     /* Every step leads to a later position, or to the same one. */
     for (uint32_t i = 0; i <= a.b.cap; i++) {
         do {
-            array_at(&a, i, counts);
+            for (a.used = 0; a.used >> json_array_size(a.values) == 0;
+                 a.used++)
+                array_at(&a, i, counts);
+            a.used = 0;
             for (k = a.n_contains; k > 0; k--) {
                 if (++counts[k - 1] <= a.caps[k - 1])
                     break;
