@@ -182,8 +182,9 @@ size_t di_gram_shortest(const di_gram_match_t *m, uint8_t *bytes,
 /* A vocabulary for masks.  Tokens that have no bytes, over 255 of them, or a
  * byte 0xff among them are in no mask; a control token is in those where the
  * grammar names it.  Keeps nothing of vocab.  cache_bytes: what masks computed
- * before may take; over it, all are forgotten.  0: 64 MB.  20 to 80 ms.  One
- * thread at a time. */
+ * before may take; over it, all are forgotten but those of rules that
+ * every schema has, found here.  0: 64 MB.  20 to 80 ms.  One thread at a
+ * time. */
 int di_gram_index_open(const di_vocab_t *vocab, size_t cache_bytes,
                        di_gram_index_t **index);
 void di_gram_index_close(di_gram_index_t *index);

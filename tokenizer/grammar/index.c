@@ -399,8 +399,9 @@ di_gram_index_forget(di_gram_index_t *x)
     }
     x->heap = NULL;
     x->cache_bytes = 0;
-    x->n_parts = x->n_known = 0;
-    x->n_sets = 1;                      /* the root                          */
+    x->n_parts = x->warm_parts;
+    x->n_known = x->warm_known;
+    x->n_sets = x->warm_sets;
     x->next_loop = 0;
     memset(x->loops, 0, sizeof(x->loops));
     x->no_memory = false;
@@ -409,6 +410,21 @@ di_gram_index_forget(di_gram_index_t *x)
     memset(x->part_table, 0,
            ((size_t) x->part_mask + 1) * sizeof(*x->part_table));
     memset(x->set_table, 0xff, DI_GRAM_SET_BUCKETS * sizeof(*x->set_table));
+    di_gram_enter_warm(x);
+}
+
+/* What has been computed so far is part of the index from now on. */
+static void
+keep_warm(di_gram_index_t *x)
+{
+    x->warm = x->heap;
+    x->heap = NULL;
+    x->warm_bytes = x->cache_bytes;
+    x->cache_bytes = 0;
+    x->warm_parts = x->n_parts;
+    x->warm_sets = x->n_sets;
+    x->warm_known = x->n_known;
+    x->stats = (di_gram_index_stats_t) { 0 };
 }
 
 int
@@ -444,7 +460,13 @@ di_gram_index_open(const di_vocab_t *vocab, size_t cache_bytes,
         return DI_ENOMEM;
     }
     x->sets[0] = (di_gram_nodes_t) { &root, 1, DI_GRAM_DEAD };
+    x->warm_sets = 1;                   /* the root                          */
     di_gram_index_forget(x);
+    if (!di_gram_warm(x)) {
+        di_gram_index_close(x);
+        return DI_ENOMEM;
+    }
+    keep_warm(x);
     *index = x;
     return DI_OK;
 }
@@ -456,6 +478,7 @@ di_gram_index_close(di_gram_index_t *x)
         return;
     free_heap(x->heap);
     free_heap(x->spare);
+    free_heap(x->warm);
     free(x->part_table);
     free(x->set_table);
     free(x->parts);
@@ -493,6 +516,7 @@ di_gram_index_stats(const di_gram_index_t *x, di_gram_index_stats_t *stats)
         + (x->n_ids + 2 * (size_t) x->size) * sizeof(int32_t)
         + x->size * (sizeof(*x->token_kinds) + sizeof(*x->lengths) + sizeof(*x->starts)
                      + sizeof(*x->roles)) + x->starts[x->size];
+    stats->index_bytes += x->warm_bytes;
     stats->cache_bytes = x->cache_bytes;
     for (h = x->spare; h != NULL; h = h->next)
         stats->cache_bytes += sizeof(*h) + h->size;

@@ -101,6 +101,11 @@ struct di_gram_index_s {
     size_t    cache_max;    /* bytes                                         */
     size_t    cache_bytes;
     di_gram_heap_t  *heap;  /* blocks that hold it                           */
+    di_gram_heap_t  *warm;  /* and what is never forgotten (warm.c):         */
+    size_t           warm_bytes;    /* not in cache_bytes                    */
+    uint32_t         warm_parts;    /* the first ones of each                */
+    uint32_t         warm_sets;
+    uint32_t         warm_known;
     di_gram_heap_t  *spare; /* blocks to hold more, of what was forgotten    */
     di_gram_part_t  *parts;         /* [n_parts]                             */
     uint32_t         n_parts, parts_cap;
@@ -154,9 +159,13 @@ di_gram_special_bytes(uint32_t id, uint8_t bytes[4])
 /* index.c */
 void *di_gram_index_alloc(di_gram_index_t *x, size_t n, size_t size);
 
+/* warm.c: compute parts of common rules; false: no memory. */
+bool di_gram_warm(di_gram_index_t *x);
 /* base.c: the scratch `rows`, for free(). */
 struct di_gram_row_s *di_gram_rows_new(void);
-/* part.c: the part for these; NULL: no memory. */
+/* part.c: put the first parts and sets, which are kept, into empty tables. */
+void di_gram_enter_warm(di_gram_index_t *x);
+/* The part for these; NULL: no memory. */
 const di_gram_part_t *di_gram_part(di_gram_index_t *x, di_gram_t *g,
                                    uint32_t nodes, uint32_t state);
 

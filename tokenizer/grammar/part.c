@@ -162,19 +162,24 @@ by_state(const void *a, const void *b)
     return (p->node > q->node) - (p->node < q->node);
 }
 
+static uint32_t *
+set_bucket(di_gram_index_t *x, const uint32_t *nodes, uint32_t n)
+{
+    return &x->set_table[di_gram_hash(DI_GRAM_HASH_SEED, nodes, n)
+                         % DI_GRAM_SET_BUCKETS];
+}
+
 /* The number of a set of nodes, those of left[n]. */
 static uint32_t
 node_set(di_gram_index_t *x, const left_t *left, uint32_t n)
 {
-    uint64_t  h = DI_GRAM_HASH_SEED;
     uint32_t *nodes = di_gram_index_alloc(x, n, sizeof(*nodes)), id, *at;
 
     if (nodes == NULL)
         return DI_GRAM_DEAD;
     for (uint32_t i = 0; i < n; i++)
         nodes[i] = left[i].node;
-    h = di_gram_hash(h, nodes, n);
-    at = &x->set_table[h % DI_GRAM_SET_BUCKETS];
+    at = set_bucket(x, nodes, n);
     for (id = *at; id != DI_GRAM_DEAD; id = x->sets[id].next) {
         if (x->sets[id].n == n
             && memcmp(x->sets[id].nodes, nodes, n * sizeof(*nodes)) == 0)
@@ -334,6 +339,21 @@ part_slot(di_gram_index_t *x, uint32_t nodes, uint32_t rule, uint32_t state)
             break;
     }
     return &x->part_table[at];
+}
+
+void
+di_gram_enter_warm(di_gram_index_t *x)
+{
+    uint32_t *at;
+
+    for (uint32_t i = 0; i < x->warm_parts; i++)
+        *part_slot(x, x->parts[i].nodes, x->parts[i].rule,
+                   x->parts[i].state) = i + 1;
+    for (uint32_t i = 1; i < x->warm_sets; i++) {
+        at = set_bucket(x, x->sets[i].nodes, x->sets[i].n);
+        x->sets[i].next = *at;
+        *at = i;
+    }
 }
 
 static bool
