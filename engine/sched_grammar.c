@@ -141,7 +141,8 @@ open_gram(di_grammars_t *g, const di_gen_request_t *r, gram_t **out)
     gram_t *e;
     int     rc;
 
-    (void) SHA256(r->grammar, r->n_grammar, digest);
+    if (SHA256(r->grammar, r->n_grammar, digest) == NULL)
+        return DI_ENOMEM;
     *out = find(g, digest);
     if (*out != NULL)
         return DI_OK;

@@ -12,6 +12,7 @@
 
 #include "engine/di_sched.h"
 #include "check.h"
+#include "nomem.h"
 #include "tiny_vocab.h"
 #include "tokenizer/grammar/di_grammar.h"
 
@@ -221,9 +222,10 @@ sink(void *arg, uint32_t owner, const di_event_t *e,
     case DI_EV_REJECT:
         n_rejected++;
         reject_reason = e->u.reject.reason;
-        CHECK_EQ_STR(e->u.reject.text, e->u.reject.reason
-                                       == DI_REJECT_INVALID
-                                       ? "grammar" : "memory of grammars");
+        CHECK_EQ_STR(e->u.reject.text,
+                     reject_reason == DI_REJECT_INVALID ? "grammar"
+                     : reject_reason == DI_REJECT_QUEUE_FULL
+                       ? "memory of grammars" : "out of memory");
         break;
     default:
         break;
@@ -252,9 +254,9 @@ on_note(void *arg, uint32_t owner, uint64_t id, const char *text)
 }
 
 
-static di_sched_t *
-open_sched(const run_conf_t *c, size_t grammar_bytes, const int32_t *end_ids,
-           size_t n_end_ids)
+static int
+try_open(const run_conf_t *c, size_t grammar_bytes, const int32_t *end_ids,
+         size_t n_end_ids, di_sched_t **s)
 {
     const di_sched_model_t m = {
         .ctx = &fake, .vocab = n_vocab, .max_model_len = LEN,
@@ -271,11 +273,20 @@ open_sched(const run_conf_t *c, size_t grammar_bytes, const int32_t *end_ids,
         .n_end_ids = n_end_ids, .sink = sink, .note = on_note,
         .room = c->limited ? room : NULL, .jumps = jumps,
     };
-    di_sched_t *s = NULL;
 
     memset(answers, 0, sizeof(answers));
     n_rejected = n_notes = 0;
-    CHECK_EQ_INT(di_sched_open_on(&m, &conf, &s, NULL), DI_OK);
+    return di_sched_open_on(&m, &conf, s, NULL);
+}
+
+
+static di_sched_t *
+open_sched(const run_conf_t *c, size_t grammar_bytes, const int32_t *end_ids,
+           size_t n_end_ids)
+{
+    di_sched_t *s = NULL;
+
+    CHECK_EQ_INT(try_open(c, grammar_bytes, end_ids, n_end_ids, &s), DI_OK);
     return s;
 }
 
@@ -578,6 +589,67 @@ test_faults(void)
 }
 
 
+/* Each allocation of opening, of a submit and of the steps fails once. */
+static void
+test_no_memory(void)
+{
+    static const run_conf_t one = { 400, 4, 64, 0, false };
+    const int32_t end_ids[] = { TINY_EOS };
+    di_sched_t   *s = NULL;
+    req_t        *q = &reqs[0];
+    int           n, rc, failed;
+
+    for (n = 0; ; n++) {
+        nomem_after(n);
+        rc = try_open(&one, BUDGET, end_ids, 1, &s);
+        if (!nomem_off())
+            break;
+        CHECK(rc == DI_ENOMEM || rc == DI_OK);
+        if (rc == DI_OK)         /* some tables are only for speed          */
+            di_sched_close(s);
+    }
+    CHECK_EQ_INT(rc, DI_OK);
+    CHECK(n > 20 || !NOMEM);
+
+    memset(q, 0, sizeof(*q));
+    set_grammar(q, grammars[0].kind, grammars[0].text);
+    q->r.params = (di_gen_params_t) {
+        .top_p = 1.0f, .n = CHOICES, .repetition_penalty = 1.0f,
+        .max_tokens = 30, .flags = DI_GEN_GRAMMAR_FINISH,
+    };
+    q->r.prompt = q->prompt;
+    q->r.n_prompt = 3;
+    for (n = 0; ; n++) {
+        nomem_after(n);
+        rc = di_sched_submit(s, 0, 0, &q->r);
+        if (!nomem_off())
+            break;
+        CHECK(rc == DI_OK || (rc == DI_ENOMEM && reject_reason
+                                                 == DI_REJECT_INTERNAL));
+        di_sched_cancel(s, 0, 0, UINT32_MAX);
+        CHECK(di_sched_idle(s));
+    }
+    CHECK_EQ_INT(rc, DI_OK);
+
+    for (n = 0, failed = 1; failed; n++) {
+        memset(answers[0], 0, sizeof(answers[0]));
+        nomem_after(n);
+        while (di_sched_step(s) == DI_OK) { }
+        failed = nomem_off();
+        CHECK(di_sched_idle(s));
+        for (uint32_t c = 0; c < CHOICES; c++) {
+            CHECK_EQ_INT(answers[0][c].finished, 1);
+            if (answers[0][c].reason != DI_FINISH_ERROR)
+                check_text(q, &answers[0][c]);
+        }
+        CHECK_EQ_INT(di_sched_submit(s, 0, 0, &q->r), DI_OK);
+    }
+    CHECK(n > 3 || !NOMEM);
+    free((void *) q->r.grammar);
+    di_sched_close(s);
+}
+
+
 /* With DI_GEN_GRAMMAR_FINISH a text that could be completed at the start is. */
 static void
 test_finish(void)
@@ -729,6 +801,7 @@ main(void)
     test_finish();
     test_ends();
     test_faults();
+    test_no_memory();
     di_vocab_close(vocab);
 
     jumps = true;
