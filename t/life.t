@@ -131,6 +131,41 @@ is(decode_json($events[-2]{data})->{usage}{completion_tokens} > 3, 1,
    'and has its usage before');
 ok($client->done, 'and its framing ends');
 
+# ---------------------------------------------------------------- metrics --
+
+# The metrics of the pool "echo", by their names.
+sub metrics {
+    my $text = http_get($port, '/metrics')->{body};
+    my %value;
+
+    for (split /\n/, $text) {
+        my ($name, $le, $value)
+            = /^deepinfer_(\w+)\{model="echo"(?:,le="(.*)")?\} (\S+)$/ or next;
+        $value{defined $le ? "$name $le" : $name} = $value;
+    }
+    return \%value;
+}
+
+sleep(0.3);                     # the requests before are counted by now
+my $before = metrics();
+my $usage = ask("\@\@cached 16\n\@\@first 600\n\@\@say a b c")->{json}{usage};
+my $now;
+
+# a request is counted when nginx is done with it
+DI::Proc::wait_until(5, sub {
+    $now = metrics();
+    $now->{ttft_seconds_count} > $before->{ttft_seconds_count};
+});
+my %grown = map { $_ => $now->{$_} - $before->{$_} } keys %$now;
+
+is($grown{prompt_tokens_total}, $usage->{prompt_tokens}, 'prompt tokens count');
+is($grown{cached_tokens_total}, 16, 'and the cached of them');
+is($grown{completion_tokens_total}, $usage->{completion_tokens},
+   'and those of the completion');
+is($grown{'ttft_seconds_bucket 0.500000'}, 0, 'a first token after 0.6 s');
+is($grown{'ttft_seconds_bucket 60.000000'}, 1, 'is one below a minute');
+is($grown{ttft_seconds_count}, 1, 'and one in all');
+
 # ------------------------------------------------------------------ pings --
 
 $client = stream("\@\@first 1800\n\@\@say late");
