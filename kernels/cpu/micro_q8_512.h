@@ -41,13 +41,19 @@ micro_last(const job_t *j, size_t p)
     return (left < DI_CPU_PANEL ? left : DI_CPU_PANEL) - 1;
 }
 
+DI_VEC_INLINE const uint8_t *
+micro_rows(const job_t *j, size_t p)
+{
+    return (const uint8_t *) j->part->data
+           + p * DI_CPU_PANEL * j->part->row_bytes;
+}
+
 /* n bytes of each row from byte at on, at most 64, to dwords of 16 rows. */
 DI_VEC_INLINE void
 micro_load(const job_t *j, size_t p, size_t at, size_t n, __m512i *v)
 {
     const size_t stride = j->part->row_bytes, last = micro_last(j, p);
-    const uint8_t *from = (const uint8_t *) j->part->data
-                          + p * DI_CPU_PANEL * stride;
+    const uint8_t *from = micro_rows(j, p);
     const char *ahead = (const char *) from + DI_CPU_PANEL * (stride + at)
                         + MICRO_AHEAD;
     __mmask16 mask = (__mmask16) (n < 64 ? (1u << n / 4) - 1 : 0xffff);
@@ -280,6 +286,9 @@ e2m1_many(const job_t *j, size_t p, size_t n_panels)
 {
     size_t n;
 
+    j->s->ahead = (const char *) micro_rows(j, p + 2);
+    j->s->ahead_end = j->s->ahead
+                      + 2 * DI_CPU_PANEL * j->part->row_bytes;
     for (size_t b = 0; b < j->n_blocks; b += MICRO_PIECE) {
         n = j->n_blocks - b < MICRO_PIECE ? j->n_blocks - b : MICRO_PIECE;
         for (size_t i = 0; i < n_panels; i++)
@@ -442,6 +451,8 @@ e4m3_tile(const job_t *j, size_t r0, size_t b0, size_t n, const size_t rows)
     __m512 acc[TILE_ROWS][2], sum[TILE_ROWS][2], d0, d1, f;
     const uint8_t *x[TILE_ROWS];
     scratch_t *s = j->s;
+    const char *ahead = s->ahead;
+    const size_t step = ahead < s->ahead_end ? AHEAD_LINES * 64 : 0;
     __m512i w0, w1, q;
 
     load_sums(&s->acc[r0], acc, b0 == 0, rows);
@@ -449,6 +460,7 @@ e4m3_tile(const job_t *j, size_t r0, size_t b0, size_t n, const size_t rows)
     for (size_t r = 0; r < rows; r++)
         x[r] = s->spread + ((r0 + r) * k + b0 * DI_WBLOCK) * 2;
     for (size_t b = 0; b < n; b++) {
+        ahead = prefetch_some(ahead, step);
         UNROLL
         for (size_t r = 0; r < rows; r++)
             sum[r][0] = sum[r][1] = _mm512_setzero_ps();
@@ -475,6 +487,7 @@ e4m3_tile(const job_t *j, size_t r0, size_t b0, size_t n, const size_t rows)
         }
     }
     store_sums(&s->acc[r0], acc, rows);
+    s->ahead = ahead;
 }
 
 static void
@@ -501,6 +514,9 @@ e4m3_many(const job_t *j, const di_e4m3_t *t, size_t p, size_t n_panels)
 {
     size_t n;
 
+    j->s->ahead = (const char *) micro_rows(j, p + 2);
+    j->s->ahead_end = j->s->ahead
+                      + 2 * DI_CPU_PANEL * j->part->row_bytes;
     for (size_t b = 0; b < j->n_blocks; b += MICRO_PIECE) {
         n = j->n_blocks - b < MICRO_PIECE ? j->n_blocks - b : MICRO_PIECE;
         for (size_t i = 0; i < n_panels; i++)
