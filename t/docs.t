@@ -158,7 +158,8 @@ my %fields = map { $_ => 1 }
     ($body // '') =~ /\{ "(\w+)", [^,]+, (?!OFFICIAL)[^,]+, [^}]+ \}/g;
 my $constrain = text_of('tokenizer/api/constrain.c');
 for my $reader (qw(di_rq_constraint_field grammar_options)) {
-    my ($list) = $constrain =~ /^$reader\(di_rq_t.*?fields\[\] = \{(.*?)^    \};/ms;
+    my ($list) = $constrain
+        =~ /^$reader\(di_rq_t.*?fields\[\] = \{(.*?)^    \};/ms;
     $fields{$_} = 1 for ($list // '') =~ /\{ "(\w+)", \w+ \}/g;
 }
 my @fields = keys %fields;

@@ -29,7 +29,8 @@ my @parts = (
     ['kernels/', [], []],
     ['tokenizer/vocab/', ['tokenizer/grammar/'],
      [qw(pcre2 jansson openssl utf8proc)]],
-    ['tokenizer/grammar/', ['tokenizer/vocab/'], [qw(pcre2 jansson utf8proc)]],
+    ['tokenizer/grammar/', ['tokenizer/vocab/'],
+     [qw(pcre2 jansson openssl utf8proc)]],
     ['tokenizer/', ['tokenizer/'], [qw(pcre2 jansson openssl utf8proc)]],
 );
 
