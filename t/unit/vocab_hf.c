@@ -242,6 +242,8 @@ test_faults(void)
         { "\"ab c\"", "17", DI_EFORMAT, "$.model.merges[1]: " },
         { "\"ab c\"", "\"abc\"", DI_EFORMAT, "$.model.merges[1]: " },
         { "\"ab c\"", "\"ab d\"", DI_EFORMAT, "$.model.merges[1]: " },
+        { "\"ab c\"", "\"ab c\", \"ab\"", DI_EFORMAT,
+          "$.model.merges[2]: " },
         { "[\"a\", \"b\"]", "[\"a\"]", DI_EFORMAT, "$.model.merges[0]: " },
         { "[\"a\", \"b\"], \"ab c\"", "\"ab c\", \"a b\"", DI_EUNSUPPORTED,
           "$.model.merges[0]: " },

@@ -263,7 +263,8 @@ build_joined(const di_build_t *b, const di_build_rule_t *rule, uint32_t hint)
 
     if (!b->twice && hint < b->v->size) {
         s = b->tokens[hint];
-        if (s.len == left + right && memcmp(s.data, rule->left.data, left) == 0
+        if (s.len > 0 && s.len == left + right
+            && memcmp(s.data, rule->left.data, left) == 0
             && memcmp(s.data + left, rule->right.data, right) == 0)
             return (int32_t) hint;
     }
