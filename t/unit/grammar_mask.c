@@ -26,7 +26,11 @@ static const char *const own_words[] = {
     "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz", "zyxwvutsrqponml",
     "nevertheless", "notwithstanding", "thunderstorms", "-a", "-ab", "-ab1",
     "-abc", "-a1", "-abcd", "-abcd!", "-xy", "-xyz", "-x1", "1ab", "12ab",
-    "1ab-", "a-b", "ab-cd", "ab-cde", "ab-c1",
+    "1ab-", "a-b", "ab-cd", "ab-cde", "ab-c1", "\xc3\xa9", "\xc3\xa9\xc3\xa9",
+    "\xa9,", "\xa9\xc3", "a\xc3", "\xc3\xa9,", "\xe4\xb8\xad", "\xe4\xb8",
+    "\xe4\xb8\xad\xe4", "\xb8\xad", "\xe0\x80\x80", "\xed\xa0\x80",
+    "ab\xc3\xa9</", "<b\xc3\xa9", "\xf0\x9f\x98\x80",
+    "\xf0\x9f\x98\x80</x", "\xf4\x90",
 };
 
 static di_str_t words[WORDS_MAX];
@@ -116,6 +120,11 @@ test_bounds(const di_vocab_t *v, di_gram_index_t *x, uint64_t *mask)
     walk_text(v, x, mask, DI_GRAM_REGEX, "[^\"]{3,35}");
     walk_text(v, x, mask, DI_GRAM_REGEX, "[^\"\\n]{3,60}x");
     walk_text(v, x, mask, DI_GRAM_REGEX, "([^a-b].*|a1)");
+    walk_text(v, x, mask, DI_GRAM_REGEX, "[^,]+");
+    walk_text(v, x, mask, DI_GRAM_REGEX, "[^,]{3,9},?");
+    walk_text(v, x, mask, DI_GRAM_REGEX, "([^<]|<[^/])*</x");
+    walk_text(v, x, mask, DI_GRAM_REGEX, "[^,\\x{e9}]+");
+    walk_text(v, x, mask, DI_GRAM_OUTPUT, "root ::= %until\"</\" \"</\"");
 }
 
 /* Each variant finds the tokens that the plain loop finds. */

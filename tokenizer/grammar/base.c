@@ -8,7 +8,8 @@
  *   (a JSON string, a bounded text);
  * - or the tokens made of the bytes of a class that is repeated, again up to
  *   a number of bytes.  From the state on, wherever such bytes lead, all of
- *   them lead on.
+ *   them lead on.  The class may have all characters beyond ASCII; then only
+ *   tokens of whole characters are meant.
  *
  * The other tokens leave these paths somewhere, over a byte by which one of
  * the states on them can be left: `outs`.  A subtree without such bytes has
@@ -86,6 +87,19 @@ characters_lead_to(const di_gram_t *g, uint32_t state, uint32_t to)
            && tails_lead_to(g, state, 0xf0, 0xf0, 0x90, 0xbf, 2, to)
            && tails_lead_to(g, state, 0xf1, 0xf3, 0x80, 0xbf, 2, to)
            && tails_lead_to(g, state, 0xf4, 0xf4, 0x80, 0x8f, 2, to);
+}
+
+/* The state after any character beyond ASCII; DI_GRAM_DEAD: there is no
+ * such. */
+static uint32_t
+after_character(const di_gram_t *g, uint32_t state)
+{
+    uint32_t to = di_gram_step(g, state, 0xc2);
+
+    if (to != DI_GRAM_DEAD)
+        to = di_gram_step(g, to, 0x80);
+    return to != DI_GRAM_DEAD && characters_lead_to(g, state, to)
+           ? to : DI_GRAM_DEAD;
 }
 
 /* The state after any plain character; DI_GRAM_DEAD: there is no such. */
@@ -302,7 +316,7 @@ plain_paths(di_gram_walk_t *w, uint32_t depth, uint64_t outs)
     for (unsigned b = 0x20; b < 0x7f; b++)
         w->loops |= b == '"' || b == '\\' ? 0 : BIT(w->x->kinds[b]);
     w->depth = depth;
-    w->outs = outs & ~w->loops;
+    w->outs = (outs | BIT(DI_GRAM_PARTIAL)) & ~w->loops;
 }
 
 /* Most first characters lead to one state that takes any plain text; those
@@ -330,34 +344,59 @@ mostly_plain(di_gram_walk_t *w, uint32_t state)
 
 #define LEVEL_STATES  64u       /* looked at from a first byte               */
 
+typedef struct {
+    uint32_t seen[LEVEL_STATES];    /* [n] in the order that they are met    */
+    uint32_t n;
+} level_t;
+
+/* Add the states that bytes of kinds `loops` lead to; false: not all of them
+ * lead on, or there are too many states. */
+static bool
+next_level(di_gram_walk_t *w, level_t *l, uint32_t state, uint64_t loops)
+{
+    const di_gram_row_t *r = di_gram_row(w, state);
+    uint32_t             beyond = state, to, k;
+
+    if ((loops & ~DI_GRAM_CHARACTERS & ~r->all) != 0)
+        return false;
+    if ((loops & DI_GRAM_CHARACTERS) != 0) {
+        beyond = after_character(w->g, state);
+        if (beyond == DI_GRAM_DEAD || (r->calls & DI_GRAM_CHARACTERS) != 0)
+            return false;
+    }
+    for (unsigned b = 0; b <= 128; b++) {
+        if (b < 128 && (loops >> w->x->kinds[b] & 1) == 0)
+            continue;
+        to = b < 128 ? r->to[b] : beyond;
+        for (k = 0; k < l->n && l->seen[k] != to; k++)
+            ;
+        if (k < l->n)
+            continue;
+        if (l->n == LEVEL_STATES)
+            return false;
+        l->seen[l->n++] = to;
+    }
+    return true;
+}
+
 /* How many bytes of kinds `loops` can come whatever they are behind a first
- * one that led to `state`; at most `most`.  Adds to *outs what else can. */
+ * character that led to `state`; at most `most`.  Adds to *outs what else
+ * can. */
 static uint32_t
 letters_run(di_gram_walk_t *w, uint32_t state, uint64_t loops, uint32_t most,
             uint64_t *outs)
 {
-    const uint8_t       *kinds = w->x->kinds;
-    const di_gram_row_t *r;
-    uint32_t             seen[LEVEL_STATES], n = 1, from = 0, level, end, k;
-    uint64_t             others = 0;
+    level_t  l = { .seen = { state }, .n = 1 };
+    uint32_t from = 0, level, end;
+    uint64_t others = 0;
 
-    seen[0] = state;
-    for (level = 0; level < most && from < n; level++) {
-        for (end = n; from < end; from++) {
-            r = di_gram_row(w, seen[from]);
+    for (level = 0; level < most && from < l.n; level++) {
+        for (end = l.n; from < end; from++) {
+            const di_gram_row_t *r = di_gram_row(w, l.seen[from]);
+
             others |= (r->some | r->calls) & ~loops;
-            if ((loops & ~r->all) != 0)
+            if (!next_level(w, &l, l.seen[from], loops))
                 return level;
-            for (unsigned b = 0; b < 256; b++) {
-                if ((loops >> kinds[b] & 1) == 0 || r->to[b] == seen[from])
-                    continue;
-                for (k = 0; k < n && seen[k] != r->to[b]; k++)
-                    ;
-                if (k == n && n == LEVEL_STATES)
-                    return level;
-                if (k == n)
-                    seen[n++] = r->to[b];
-            }
         }
         *outs |= others;
     }
@@ -379,55 +418,81 @@ find_class(di_gram_walk_t *w, uint32_t state)
             to = di_gram_row(w, at)->to[probes[i]];
             if (to == DI_GRAM_DEAD)
                 break;
-            if (to == at && (di_gram_row(w, at)->loops & LETTERS) != 0)
-                return di_gram_row(w, at)->loops;
-            both &= di_gram_row(w, to)->all;
+            both &= di_gram_row(w, to)->all & ~DI_GRAM_CHARACTERS;
+            if (to == at) {
+                both = di_gram_row(w, at)->loops;
+                break;
+            }
         }
         /* Up to eight times is no loop, but may be enough. */
         if (to != DI_GRAM_DEAD && (both & LETTERS) != 0)
-            return both;
+            return after_character(w->g, to) != DI_GRAM_DEAD
+                   ? both | DI_GRAM_CHARACTERS : both;
     }
     return 0;
 }
 
-#define RUN_MIN  4u     /* bytes for which a base is worth it                */
+#define RUN_MIN    4u   /* bytes for which a base is worth it                */
+#define TRIED_MAX  8u   /* states behind a first character                   */
+
+typedef struct {
+    uint32_t states[TRIED_MAX];     /* [n]                                   */
+    uint32_t runs[TRIED_MAX];
+    uint32_t n;
+    uint32_t depth;         /* the least of the runs that are worth it       */
+    uint64_t outs;
+} tried_t;
+
+/* The base may hold what begins with a character that leads to `state`. */
+static bool
+worth(di_gram_walk_t *w, tried_t *t, uint32_t state, uint64_t loops)
+{
+    uint64_t others = 0;
+    uint32_t k, run;
+
+    for (k = 0; k < t->n && t->states[k] != state; k++)
+        ;
+    if (k < t->n)
+        return t->runs[k] >= RUN_MIN;
+    if (k == TRIED_MAX || state == DI_GRAM_DEAD)
+        return false;
+    run = 1 + letters_run(w, state, loops, DI_GRAM_TOKEN_MAX - 1, &others);
+    t->states[k] = state;
+    t->runs[k] = run;
+    t->n++;
+    if (run < RUN_MIN)
+        return false;
+    t->outs |= others;
+    t->depth = run < t->depth ? run : t->depth;
+    return true;
+}
 
 static void
 letters_base(di_gram_walk_t *w, uint32_t state)
 {
     const uint8_t *kinds = w->x->kinds;
-    uint64_t       loops = find_class(w, state), outs = 0;
-    uint32_t       first[256], tried[8], runs[8], n = 0, k;
-    uint32_t       depth = DI_GRAM_TOKEN_MAX;
+    uint64_t       loops = find_class(w, state);
+    tried_t        t = { .depth = DI_GRAM_TOKEN_MAX };
+    uint32_t       first[128];
+    bool           beyond;
 
     if ((loops & LETTERS) == 0)
         return;
     memcpy(first, di_gram_row(w, state)->to, sizeof(first));
-    for (unsigned b = 0; b < 256; b++) {
-        if ((loops >> kinds[b] & 1) == 0)
-            continue;
-        for (k = 0; k < n && tried[k] != first[b]; k++)
-            ;
-        if (k == n && n < sizeof(tried) / sizeof(tried[0])) {
-            uint64_t others = 0;
-
-            tried[n] = first[b];
-            runs[n] = first[b] == DI_GRAM_DEAD ? 0
-                      : 1 + letters_run(w, first[b], loops,
-                                        DI_GRAM_TOKEN_MAX - 1, &others);
-            if (runs[n] >= RUN_MIN) {
-                outs |= others;
-                depth = runs[n] < depth ? runs[n] : depth;
-            }
-            n++;
-        }
-        if (k == n || runs[k] < RUN_MIN)
+    beyond = (loops & DI_GRAM_CHARACTERS) != 0
+             && worth(w, &t, after_character(w->g, state), loops);
+    if ((loops & DI_GRAM_CHARACTERS) != 0 && !beyond) {
+        loops &= ~DI_GRAM_CHARACTERS;
+        t = (tried_t) { .depth = DI_GRAM_TOKEN_MAX };
+    }
+    for (unsigned b = 0; b < 128; b++) {
+        if ((loops >> kinds[b] & 1) != 0 && !worth(w, &t, first[b], loops))
             except(w, b);
     }
-    w->base = letters_mask(w->x, loops, depth);
+    w->base = letters_mask(w->x, loops, t.depth);
     w->loops = loops;
-    w->depth = depth;
-    w->outs = outs;
+    w->depth = t.depth;
+    w->outs = t.outs | BIT(DI_GRAM_PARTIAL);
 }
 
 uint32_t

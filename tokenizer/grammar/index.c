@@ -68,6 +68,20 @@ utf8_len(const uint8_t *s, uint32_t left)
     return n;
 }
 
+/* The bytes are whole characters. */
+static bool
+whole(const token_t *t)
+{
+    uint32_t len;
+
+    for (uint32_t i = 0; i < t->len; i += len) {
+        len = utf8_len(t->s + i, t->len - i);
+        if (len == 0)
+            return false;
+    }
+    return true;
+}
+
 /* Characters of a plain token; 0: it is not plain. */
 static uint32_t
 plain_chars(const token_t *t)
@@ -177,6 +191,9 @@ sum_up(di_gram_index_t *x, const uint8_t *chars)
             node->chars = chars[r];
         }
         node->kinds = node->heads;
+        for (uint32_t r = node->rank; r < x->trie[i + 1].rank; r++)
+            node->kinds |= x->token_kinds[x->ids[r]]
+                           & UINT64_C(1) << DI_GRAM_PARTIAL;
         node->deepest = node->depth;
         for (uint32_t k = i + 1; k < node->skip; k = x->trie[k].skip) {
             node->plain = node->plain && x->trie[k].plain;
@@ -262,6 +279,8 @@ take_tokens(di_gram_index_t *x, const di_vocab_t *vocab, token_t *tokens,
             t->chars = (uint8_t) plain_chars(t);
             for (size_t i = 0; i < len; i++)
                 x->token_kinds[id] |= UINT64_C(1) << x->kinds[t->s[i]];
+            if (!whole(t))
+                x->token_kinds[id] |= UINT64_C(1) << DI_GRAM_PARTIAL;
             if (t->chars > 0)
                 add_plain(x, t);
             x->lengths[id] = (uint8_t) len;
@@ -514,8 +533,9 @@ di_gram_index_stats(const di_gram_index_t *x, di_gram_index_stats_t *stats)
     stats->index_bytes = sizeof(*x) + x->n_nodes * sizeof(*x->trie)
         + (size_t) (DI_GRAM_PLAIN_MAX + 1) * x->words * sizeof(*x->plain)
         + (x->n_ids + 2 * (size_t) x->size) * sizeof(int32_t)
-        + x->size * (sizeof(*x->token_kinds) + sizeof(*x->lengths) + sizeof(*x->starts)
-                     + sizeof(*x->roles)) + x->starts[x->size];
+        + x->size * (sizeof(*x->token_kinds) + sizeof(*x->lengths)
+                     + sizeof(*x->starts) + sizeof(*x->roles))
+        + x->starts[x->size];
     stats->index_bytes += x->warm_bytes;
     stats->cache_bytes = x->cache_bytes;
     for (h = x->spare; h != NULL; h = h->next)

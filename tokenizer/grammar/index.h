@@ -17,6 +17,13 @@
  * and digits are one kind each, other ASCII characters are themselves. */
 #define DI_GRAM_CONTINUATION  40u       /* kind of UTF-8's inner bytes       */
 #define DI_GRAM_SPECIAL_KIND  45u       /* kind of the byte before an id     */
+#define DI_GRAM_PARTIAL       46u       /* no byte's: of a token that doesn't
+                                           end where a character does, or
+                                           doesn't begin so                  */
+
+/* Kinds of the bytes of characters beyond ASCII. */
+#define DI_GRAM_CHARACTERS  (UINT64_C(1) << DI_GRAM_CONTINUATION \
+                             | UINT64_C(7) << 42)
 
 /* What a token may be read as. */
 #define DI_GRAM_AS_TEXT     1u          /* its bytes                         */
@@ -27,7 +34,8 @@ typedef struct {
     uint32_t skip;          /* first node that is not below this one         */
     uint32_t rank;          /* of the first token here or below, in ids      */
     uint64_t heads;         /* kinds of the children's bytes                 */
-    uint64_t kinds;         /* of all bytes below                            */
+    uint64_t kinds;         /* of all bytes below; DI_GRAM_PARTIAL of tokens
+                               here or below                                 */
     uint8_t  byte;
     uint8_t  depth;         /* bytes from the root                           */
     bool     plain;         /* all tokens here and below are plain text      */
@@ -85,8 +93,8 @@ struct di_gram_index_s {
     uint32_t  n_ids;
     uint64_t *plain;        /* [DI_GRAM_PLAIN_MAX + 1][words] plain tokens of
                                at most so many characters; the last: all     */
-    uint64_t *token_kinds;  /* [64 * words] kinds of a token's bytes; 0: it
-                               isn't text                                    */
+    uint64_t *token_kinds;  /* [64 * words] kinds of a token's bytes, and
+                               DI_GRAM_PARTIAL; 0: it isn't text             */
     uint8_t  *lengths;      /* [64 * words] its bytes                        */
     void    (*letters)(const uint64_t *, const uint8_t *, uint32_t, uint64_t,
                        unsigned, uint64_t *);   /* the fastest (part.h)      */
