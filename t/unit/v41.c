@@ -493,7 +493,8 @@ test_cuts(const side_t *side, di_arith_t arith)
  * arithmetics round them to int8 or bfloat16, which moves them by 0.06: within
  * OTHERWISE.  One value that falls to another side of a boundary moves a
  * selection or an expert, and then logits by more: so nine positions in ten
- * must agree, and likeliest tokens wherever the golden's margin is larger. */
+ * must agree, in float32 all, and likeliest tokens wherever the golden's
+ * margin is larger. */
 static void
 test_rounded(const side_t *side, di_arith_t arith, double tolerance)
 {
@@ -525,7 +526,7 @@ test_rounded(const side_t *side, di_arith_t arith, double tolerance)
     }
     printf("%s, %s, rounded caches: %u of %u positions within %g\n",
            side->golden, di_model_info(m)->arith, near, n, tolerance);
-    CHECK(near * 10 >= n * 9);
+    CHECK(near * 10 >= n * (tolerance > ROUNDED ? 9 : 10));
     di_model_close(m);
     json_decref(g);
 }

@@ -60,6 +60,7 @@ v41_open(const char *dir, di_arith_t arith, uint32_t max_rows)
         .arith = arith, .round_caches = v41_rounds, .n_threads = 2,
         .max_rows = max_rows, .max_seqs = V41_SEQS, .max_model_len = V41_LEN,
         .kv_bytes = 64u << 20, .n_states = v41_states,
+        .ops = getenv("DI_OPS"),
     };
     di_model_t *m = NULL;
     di_err_t    err = { 0 };
