@@ -14,8 +14,8 @@
  * block's sum: until then subnormal values are subnormal floats, sums of which
  * are exact, so that the bits are the same.  Few rows use the floats where
  * they are made, more rows an expanded piece.  A block's sum is one chain of
- * FMAs, the second of each pair first; halves of a panel, rows, and blocks are summed side by side to hide
- * its latency.
+ * FMAs, the second of each pair first; halves of a panel, rows, and blocks are
+ * summed side by side to hide its latency.
  *
  * Rows lie powers of two apart, so that some lines of 16 rows may not be in
  * the first-level cache at once: a piece is first copied, line by line.  The

@@ -4,9 +4,10 @@
  *     build/bench/kernels [THREADS [ARITH [OPS [limits]]]]     2 auto best
  *
  * First the machine's limits, measured now: read bandwidth and the peaks of
- * float32 FMA, int8, bfloat16 and AMX.  Then the products of a decode step and of a
- * prefill of SmolLM2-135M's shapes, products with E4M3 and E2M1 weights and
- * with experts, attention 2,000 tokens deep, and what an op costs by itself.
+ * float32 FMA, int8, bfloat16 and AMX.  Then the products of a decode step and
+ * of a prefill of SmolLM2-135M's shapes, products with E4M3 and E2M1 weights
+ * and with experts, attention 2,000 tokens deep, and what an op costs by
+ * itself.
  * Each line: best and median of the runs, and the share of the bound.
  * Weights of 30 layers take turns, as they do in a model, so that no cache
  * nearer than the third holds them.  `limits` stops after the first part.
