@@ -1,11 +1,12 @@
 /*
  * tokenizer_json.c - fuzz the reader of tokenizer.json.
  *
- * What opens must be JSON to jansson, too, and have the same entries: each of
- * $.model.vocab that isn't added has its id's bytes, in number at most those
- * of its spelling.  Then the text is encoded in its own vocabulary: no id is
- * that of an added token, and if it is ASCII, which NFC doesn't change, the
- * bytes of the ids are those of the text in order, less those without a token.
+ * What opens must be JSON to jansson, too, but for a key with a NUL, which it
+ * can't keep; and have the same entries: each of $.model.vocab that isn't
+ * added has its id's bytes, in number at most those of its spelling.  Then
+ * the text is encoded in its own vocabulary: no id is that of an added token,
+ * and if it is ASCII, which NFC doesn't change, the bytes of the ids are those
+ * of the text in order, less those without a token.
  */
 
 #include <stdlib.h>
@@ -27,11 +28,14 @@ must(bool cond)
 static void
 check_entries(const di_vocab_t *v, const char *text, size_t len)
 {
-    json_t     *json = json_loadb(text, len, JSON_ALLOW_NUL, NULL), *id;
-    json_t     *words = json_object_get(json_object_get(json, "model"),
-                                        "vocab");
-    const char *key;
+    json_error_t fault;
+    json_t      *json = json_loadb(text, len, JSON_ALLOW_NUL, &fault), *id;
+    json_t      *words = json_object_get(json_object_get(json, "model"),
+                                         "vocab");
+    const char  *key;
 
+    if (json == NULL && json_error_code(&fault) == json_error_null_byte_in_key)
+        return;
     must(json_is_object(json) && json_is_object(words));
     json_object_foreach(words, key, id) {
         size_t n = 0;
