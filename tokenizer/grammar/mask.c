@@ -92,8 +92,9 @@ follow(fill_t *f, uint32_t nodes, uint32_t state, const stack_t *stack)
     uint32_t              n, first = g->rules[g->states[state].rule].first;
 
     if (f->x->no_memory || f->depth == FOLLOW_MAX
-        || f->n_parts++ == PARTS_MAX)
+        || f->n_parts == PARTS_MAX)
         return;
+    f->n_parts++;
     part = di_gram_part(f->x, f->m->gram, nodes, state);
     if (part == NULL) {
         f->x->no_memory = true;
