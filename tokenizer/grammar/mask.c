@@ -15,7 +15,7 @@
 /* A token's bytes each enter or leave a rule or two; only a hostile blob,
  * whose rules follow one another without reading, needs more. */
 #define FOLLOW_MAX  600u
-#define PARTS_MAX   100000u
+#define PARTS_MAX   10000u
 
 /* States to return to: those that the token pushed, then the real ones. */
 typedef struct stack_s {
