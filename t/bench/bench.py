@@ -416,20 +416,44 @@ class Bench:
                 f.write(text)
         return [f"{n}={os.path.join(folder, n)}" for n in made]
 
+    def deepseek(self, folder):
+        """DeepSeek's tokenizer.json, unpacked into a folder."""
+        vocab = os.path.join(folder, "tokenizer.json")
+        with gzip.open(os.path.join(ROOT, "t/data/tokenizer/deepseek/"
+                                    "tokenizer.json.gz")) as f:
+            with open(vocab, "wb") as out:
+                shutil.copyfileobj(f, out)
+        return vocab
+
+    def peer_script(self, env, script, args):
+        """What a peer's own script prints, or None where there is none."""
+        py = os.path.join(self.a.peers or "", env, "bin", "python")
+        path = os.path.join(self.a.peers or "", script)
+        if not self.a.peers or not os.path.exists(py):
+            return None
+        quiet()
+        try:
+            return run([py, path] + args)
+        except RuntimeError as e:
+            print(f"  {script}: {str(e)[-160:]}")
+            return None
+
     def codec(self):
         quiet()
         with tempfile.TemporaryDirectory() as folder:
-            vocab = os.path.join(folder, "tokenizer.json")
-            with gzip.open(os.path.join(ROOT, "t/data/tokenizer/deepseek/"
-                                        "tokenizer.json.gz")) as f:
-                with open(vocab, "wb") as out:
-                    shutil.copyfileobj(f, out)
+            vocab = self.deepseek(folder)
             texts = self.texts(folder)
             print(run([os.path.join(self.a.build, "bench", "tokenizer"),
                        vocab] + texts), end="")
             quiet()
             print(run([os.path.join(self.a.build, "bench", "request"), vocab,
                        texts[0].partition("=")[2]]), end="")
+            out = self.peer_script("tok", "tokenizer_bench.py", [vocab])
+        for name, cells in (json.loads(out)["encode"] if out else {}).items():
+            fresh = ", ".join(f"{k} {v['fresh_cpu_MBps']}"
+                              for k, v in cells.items()
+                              if v.get("fresh_cpu_MBps"))
+            print(f"{name}, fresh MB/s: {fresh}")
         p = os.path.join(self.a.build, "bench", "chat_out")
         if os.path.exists(p):
             quiet()
@@ -441,9 +465,17 @@ class Bench:
         p = os.path.join(self.a.build, "bench", "grammar")
         own = os.path.join(ROOT, "t", "data", "grammar", "bench.json")
         theirs = os.path.join(self.a.peers or "", "schemas.json")
-        quiet()
-        print(run([p, self.a.model,
-                   theirs if os.path.exists(theirs) else own], "1"), end="")
+        schemas = theirs if os.path.exists(theirs) else own
+        with tempfile.TemporaryDirectory() as folder:
+            vocab = self.deepseek(folder)
+            for v in (self.a.model, vocab):
+                quiet()
+                print(run([p, v, schemas], "1"), end="")
+            for peer in ("llguidance", "xgrammar"):
+                out = self.peer_script("gram", "structbench.py",
+                                       [vocab, schemas, peer, "1"])
+                if out:
+                    print(f"{peer} with the larger vocabulary:\n{out}", end="")
         schema = os.path.join(ROOT, "t", "data", "grammar", "decode.json")
         for th in (1, 2):
             def decode(**kw):
