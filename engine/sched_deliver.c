@@ -105,6 +105,8 @@ note_fault(const di_sched_t *s, const job_t *job)
         return;
     if (job->rc == DI_OK)
         why = "the text can't be followed in its grammar any more";
+    else if (job->rc == DI_ELIMIT)
+        why = "its grammar's masks take too long to find";
     else if (job->rc == DI_EFORMAT && job->mask != NULL)
         why = "nothing that its grammar allows can be drawn";
     else if (job->rc == DI_EFORMAT)

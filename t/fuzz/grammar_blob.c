@@ -32,11 +32,15 @@ follow(di_gram_t *g, const uint8_t *text, size_t n)
     uint64_t         mask[8];
     uint8_t          forced[64];
     di_gram_match_t *m, *fork;
+    int              rc;
 
     if (di_gram_match_open(g, 3, &m) != DI_OK)
         return;
     for (size_t i = 0; i < n; i++) {
-        if (di_gram_fill_mask(idx, m, mask) != DI_OK)
+        rc = di_gram_fill_mask(idx, m, mask);
+        if (rc == DI_ELIMIT)    /* as the engine, which ends the sequence    */
+            break;
+        if (rc != DI_OK)
             abort();
         if (di_gram_accept_id(idx, m, text[i]) == DI_OK
             && (mask[text[i] / 64] >> text[i] % 64 & 1) == 0)

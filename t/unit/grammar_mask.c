@@ -177,6 +177,35 @@ test_depth(const di_vocab_t *v, di_gram_index_t *x, uint64_t *mask)
     di_gram_unref(g);
 }
 
+/* A blob whose rules follow one another without reading has more parts than
+ * anybody waits for: its mask is refused, soon. */
+static void
+test_hostile(di_gram_index_t *x, uint64_t *mask)
+{
+    uint8_t          input[512];
+    FILE            *f = fopen("t/data/fuzz/grammar_blob/parts", "rb");
+    size_t           size = f == NULL ? 0 : fread(input, 1, sizeof(input), f);
+    size_t           n = size == 0 ? 0 : input[0] % 64;
+    di_gram_t       *g;
+    di_gram_match_t *m;
+    int              rc = DI_OK;
+
+    if (f != NULL)
+        fclose(f);
+    CHECK(size > n);
+    if (size <= n)
+        return;
+    CHECK_EQ_INT(di_gram_open(input + 1, size - 1 - n, &g, NULL), DI_OK);
+    CHECK_EQ_INT(di_gram_match_open(g, 0, &m), DI_OK);
+    for (size_t i = size - n; i < size && rc == DI_OK; i++) {
+        rc = di_gram_fill_mask(x, m, mask);
+        (void) di_gram_accept_id(x, m, input[i]);
+    }
+    CHECK_EQ_INT(rc, DI_ELIMIT);
+    di_gram_match_close(m);
+    di_gram_unref(g);
+}
+
 int
 main(void)
 {
@@ -220,6 +249,7 @@ main(void)
     test_bounds(v, x, mask);
     test_letters();
     test_depth(v, x, mask);
+    test_hostile(x, mask);
     di_gram_index_stats(x, &stats);
     CHECK(stats.found > stats.computed && stats.forgotten == 0);
     di_gram_index_stats(small, &stats);

@@ -197,8 +197,9 @@ size_t di_gram_mask_words(const di_gram_index_t *index);
  * end.  Only tokens that di_gram_accept_id() takes are allowed, and all of
  * them.  A grammar's masks belong to the index that was used with it last:
  * use one.  Cost: a microsecond or two where the states at hand were met
- * before, in this or any other grammar; else up to 250.  DI_ENOMEM (mask is
- * then undefined). */
+ * before, in this or any other grammar; else up to 250.  DI_ELIMIT: it would
+ * take more than some 20 ms, which no compiled schema does, a hostile blob
+ * may; DI_ENOMEM.  Then mask is undefined. */
 int di_gram_fill_mask(di_gram_index_t *index, di_gram_match_t *m,
                       uint64_t *mask);
 

@@ -13,9 +13,12 @@
 #include "index.h"
 
 /* A token's bytes each enter or leave a rule or two; only a hostile blob,
- * whose rules follow one another without reading, needs more. */
+ * whose rules follow one another without reading, needs more.  Masks of
+ * schemas have 200 parts and 10,000 steps of work at most, those of classes
+ * of letters 150,000 steps. */
 #define FOLLOW_MAX  600u
 #define PARTS_MAX   10000u
+#define WORK_MAX    UINT64_C(2000000)
 
 /* States to return to: those that the token pushed, then the real ones. */
 typedef struct stack_s {
@@ -31,6 +34,7 @@ typedef struct {
     uint64_t        *mask;
     unsigned         depth;     /* of follow()                               */
     unsigned         n_parts;
+    bool             cut;       /* a limit was met                           */
 } fill_t;
 
 static void follow(fill_t *f, uint32_t nodes, uint32_t state,
@@ -91,8 +95,10 @@ follow(fill_t *f, uint32_t nodes, uint32_t state, const stack_t *stack)
     const di_gram_exit_t *exits;
     uint32_t              n, first = g->rules[g->states[state].rule].first;
 
-    if (f->x->no_memory || f->depth == FOLLOW_MAX
-        || f->n_parts == PARTS_MAX)
+    if (f->depth == FOLLOW_MAX || f->n_parts == PARTS_MAX
+        || f->x->work > WORK_MAX)
+        f->cut = true;
+    if (f->cut || f->x->no_memory)
         return;
     f->n_parts++;
     part = di_gram_part(f->x, f->m->gram, nodes, state);
@@ -147,6 +153,7 @@ di_gram_fill_mask(di_gram_index_t *x, di_gram_match_t *m, uint64_t *mask)
         x->stats.forgotten++;
     }
     memset(mask, 0, x->words * sizeof(*mask));
+    x->work = 0;
     for (uint32_t i = 0; i < w->n; i++) {
         const stack_t stack = {
             .frame = w->v[i].stack,
@@ -158,5 +165,5 @@ di_gram_fill_mask(di_gram_index_t *x, di_gram_match_t *m, uint64_t *mask)
     }
     for (size_t i = 0; w->complete && i < x->n_ends; i++)
         mask[x->ends[i] / 64] |= UINT64_C(1) << x->ends[i] % 64;
-    return x->no_memory ? DI_ENOMEM : DI_OK;
+    return x->no_memory ? DI_ENOMEM : f.cut ? DI_ELIMIT : DI_OK;
 }

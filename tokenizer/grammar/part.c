@@ -110,11 +110,13 @@ walk(di_gram_walk_t *w, uint32_t node, uint32_t state, bool based)
     uint32_t               states[DI_GRAM_TOKEN_MAX + 1], to, last;
     uint32_t               end = trie[node].skip;
     unsigned               left;        /* the base at this depth            */
+    uint64_t               work = 0;
 
     left = based ? UINT_MAX : 0;
     states[trie[node].depth] = state;
     for (uint32_t i = node + 1; i < end; ) {
         t = &trie[i];
+        work++;
         if (in_base(w, t)) {
             i = t->skip;
             continue;
@@ -150,6 +152,7 @@ walk(di_gram_walk_t *w, uint32_t node, uint32_t state, bool based)
         states[t->depth] = to;
         i = last;
     }
+    w->x->work += work;
 }
 
 static int
@@ -207,6 +210,7 @@ make_exits(di_gram_walk_t *w, di_gram_part_t *part, uint32_t first)
 
     if (x->n_left == 0)
         return true;
+    x->work += x->n_left * UINT64_C(16);
     qsort(x->left, x->n_left, sizeof(*x->left), by_state);
     for (i = 0; i < x->n_left; i++)
         n += i == 0 || x->left[i].state != x->left[i - 1].state;
@@ -246,6 +250,7 @@ make_tokens(di_gram_walk_t *w, di_gram_part_t *part)
     dense = di_gram_index_alloc(x, x->words, sizeof(*dense));
     if (dense == NULL)
         return false;
+    x->work += x->words;
     if (w->base != NULL)
         memcpy(dense, w->base, x->words * sizeof(*dense));
     else
