@@ -15,6 +15,7 @@
 #include "engine/di_kv.h"
 #include "check.h"
 #include "nomem.h"
+#include "rnd.h"
 
 #define BT        DI_KV_BLOCK_TOKENS
 #define N_BLOCKS  40
@@ -43,18 +44,7 @@ typedef struct {
 static slow_block_t slow[N_BLOCKS + 1];
 static seq_t        seqs[SEQS];
 static uint64_t     now;
-static uint64_t     rng = 1;
 static uint8_t      salts[2][DI_KV_SALT_BYTES] = { "a", "b" };
-
-
-static uint32_t
-rnd(uint32_t n)
-{
-    rng ^= rng << 13;
-    rng ^= rng >> 7;
-    rng ^= rng << 17;
-    return (uint32_t) (rng >> 33) % n;
-}
 
 
 static void
@@ -289,7 +279,7 @@ test_random(uint32_t key_bits, uint64_t seed)
     seq_t       *s;
     int          i;
 
-    rng = seed * 0x9e3779b97f4a7c15u + 1;
+    rnd_seed(seed);
     memset(slow, 0, sizeof(slow));
     memset(seqs, 0, sizeof(seqs));
     CHECK_EQ_INT(di_kv_open(&conf, &kv, NULL), DI_OK);

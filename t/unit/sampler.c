@@ -14,26 +14,16 @@
 #include "engine/sampler_row.h"
 #include "check.h"
 #include "nomem.h"
+#include "rnd.h"
 
 #define V  9001                 /* two-level draws, and no multiple of 16   */
 
-static uint64_t rng = 1;
-
-
-static uint32_t
-rnd(void)
-{
-    rng ^= rng << 13;
-    rng ^= rng >> 7;
-    rng ^= rng << 17;
-    return (uint32_t) (rng >> 32);
-}
 
 
 static float
 rnd_float(float lo, float hi)
 {
-    return lo + (hi - lo) * (float) (rnd() >> 8) / (float) (1 << 24);
+    return lo + (hi - lo) * (float) (rnd32() >> 8) / (float) (1 << 24);
 }
 
 
@@ -260,18 +250,18 @@ test_against_slow(uint32_t n, int rounds)
     CHECK_EQ_INT(di_sampler_open(n, &s, NULL), DI_OK);
     for (round = 0; round < rounds; round++) {
         rnd_row(x, n);
-        if (rnd() % 4 == 0) {           /* many ties                        */
+        if (rnd32() % 4 == 0) {           /* many ties                        */
             for (i = 0; i < n; i++)
                 x[i] = roundf(x[i]);
         }
-        if (rnd() % 8 == 0)
-            x[rnd() % n] = -INFINITY;
+        if (rnd32() % 8 == 0)
+            x[rnd32() % n] = -INFINITY;
         p.temperature = rnd_float(0.05f, 3);
-        p.top_p = rnd() % 2 ? 1 : rnd_float(0.001f, 1);
-        p.top_k = rnd() % 2 ? 0 : (int32_t) (1 + rnd() % (2 * n));
-        p.min_p = rnd() % 2 ? 0 : rnd_float(0, 0.3f);
-        in.seed = ((uint64_t) rnd() << 32) | rnd();
-        in.n_tokens = in.n_prompt = rnd() % 100000;
+        p.top_p = rnd32() % 2 ? 1 : rnd_float(0.001f, 1);
+        p.top_k = rnd32() % 2 ? 0 : (int32_t) (1 + rnd32() % (2 * n));
+        p.min_p = rnd32() % 2 ? 0 : rnd_float(0, 0.3f);
+        in.seed = ((uint64_t) rnd32() << 32) | rnd32();
+        in.n_tokens = in.n_prompt = rnd32() % 100000;
         CHECK_EQ_INT(di_sampler_row(s, x, &in, &out), DI_OK);
         CHECK_EQ_INT(out.token, slow_sample(x, n, &p, in.seed,
                                             in.n_tokens));
@@ -365,20 +355,20 @@ test_mask(void)
     for (round = 0; round < 500; round++) {
         rnd_row(x, N);
         for (i = 0; i < WORDS; i++) {
-            mask[i] = (uint64_t) rnd() << 32 | rnd();
-            for (id = rnd() % 4; id > 0; id--)
-                mask[i] &= (uint64_t) rnd() << 32 | rnd();
-            if (rnd() % 3 == 0)
-                mask[i] = rnd() % 2 ? 0 : UINT64_MAX;
+            mask[i] = (uint64_t) rnd32() << 32 | rnd32();
+            for (id = rnd32() % 4; id > 0; id--)
+                mask[i] &= (uint64_t) rnd32() << 32 | rnd32();
+            if (rnd32() % 3 == 0)
+                mask[i] = rnd32() % 2 ? 0 : UINT64_MAX;
         }
-        mask[rnd() % WORDS] |= 1;
+        mask[rnd32() % WORDS] |= 1;
         for (i = 0; i < N; i++)
             hidden[i] = i / 64 < WORDS && (mask[i / 64] >> i % 64 & 1) != 0
                         ? x[i] : -INFINITY;
-        p.temperature = rnd() % 3 == 0 ? 0 : rnd_float(0.5f, 2);
-        p.top_p = rnd() % 2 ? 1 : 0.7f;
-        masked.n_bias = in.n_bias = rnd() % 2;
-        masked.seed = in.seed = rnd();
+        p.temperature = rnd32() % 3 == 0 ? 0 : rnd_float(0.5f, 2);
+        p.top_p = rnd32() % 2 ? 1 : 0.7f;
+        masked.n_bias = in.n_bias = rnd32() % 2;
+        masked.seed = in.seed = rnd32();
         CHECK_EQ_INT(di_sampler_row(s, x, &masked, &a), DI_OK);
         CHECK_EQ_INT(di_sampler_row(s, hidden, &in, &b), DI_OK);
         CHECK_EQ_INT(a.token, b.token);
@@ -515,7 +505,7 @@ test_row_variants(void)
             continue;
         }
         for (round = 0; round < 200; round++) {
-            n = round < 60 ? round + 1 : 1 + rnd() % V;
+            n = round < 60 ? round + 1 : 1 + rnd32() % V;
             rnd_row(x + 1, n);          /* + 1: not aligned                 */
             plain->max(x + 1, n, &m0);
             ops->max(x + 1, n, &m);
@@ -535,7 +525,7 @@ test_row_variants(void)
             plain->lanes(e, n, (float) (1 / sum), lanes0);
             ops->lanes(e, n, (float) (1 / sum), lanes);
             CHECK(memcmp(lanes, lanes0, sizeof(lanes)) == 0);
-            at = rnd() % n;
+            at = rnd32() % n;
             CHECK_EQ_INT(ops->above(x + 1, at, n, m.max - 1),
                          plain->above(x + 1, at, n, m.max - 1));
             CHECK_EQ_INT(ops->above(x + 1, 0, n, m.max), n);
@@ -639,7 +629,7 @@ main(int argc, char **argv)
     json_t  *all = json_load_file("t/data/sampling.json", 0, NULL);
 
     printf("seed %llu\n", (unsigned long long) seed);
-    rng = seed * 0x9e3779b97f4a7c15u + 1;
+    rnd_seed(seed);
     CHECK(all != NULL);
     test_philox(all);
     test_draw_vectors(all);

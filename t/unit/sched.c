@@ -22,6 +22,7 @@
 #include "engine/di_sched.h"
 #include "check.h"
 #include "nomem.h"
+#include "rnd.h"
 
 #define BT         DI_KV_BLOCK_TOKENS
 #define VOCAB      50
@@ -88,28 +89,9 @@ typedef struct {
 } world_t;
 
 static world_t  w;
-static uint64_t rng = 1;
 static int32_t  end_ids[] = { END_ID };
 static uint32_t spare_states;           /* 0: sequences have no state       */
 static uint32_t n_drafts;               /* 0: nothing drafts                */
-
-
-static uint32_t
-rnd(uint32_t n)
-{
-    rng ^= rng << 13;
-    rng ^= rng >> 7;
-    rng ^= rng << 17;
-    return (uint32_t) (rng >> 33) % n;
-}
-
-
-static uint64_t
-mix(uint64_t h, uint64_t v)
-{
-    h = (h ^ v) * 0x9e3779b97f4a7c15u;
-    return h ^ (h >> 29);
-}
 
 
 /* --------------------------------------------------------------- fake model */
@@ -1163,7 +1145,7 @@ main(int argc, char **argv)
     int      ops = argc > 2 ? atoi(argv[2]) : 6000;
 
     printf("seed %llu\n", (unsigned long long) seed);
-    rng = seed * 0x9e3779b97f4a7c15u + 1;
+    rnd_seed(seed);
     test_open();
     test_second_turn();
     test_salt();

@@ -13,6 +13,7 @@
 #include "engine/di_sched.h"
 #include "check.h"
 #include "nomem.h"
+#include "rnd.h"
 #include "tiny_vocab.h"
 #include "tokenizer/grammar/di_grammar.h"
 
@@ -69,29 +70,10 @@ static fake_t      fake;
 static di_vocab_t *vocab;
 static req_t       reqs[REQS];
 static answer_t    answers[REQS][CHOICES], alone[REQS][CHOICES];
-static uint64_t    rng = 7;
 static uint32_t    n_rejected, reject_reason, n_notes;
 static uint64_t    n_steps;      /* of all runs                             */
 static uint64_t    n_verified, n_accepted, n_preempted, n_jumped;
 static bool        jumps;        /* in the runs that follow                 */
-
-
-static uint32_t
-rnd(uint32_t n)
-{
-    rng ^= rng << 13;
-    rng ^= rng >> 7;
-    rng ^= rng << 17;
-    return (uint32_t) (rng >> 33) % n;
-}
-
-
-static uint64_t
-mix(uint64_t h, uint64_t v)
-{
-    h = (h ^ v) * 0x9e3779b97f4a7c15u;
-    return h ^ (h >> 29);
-}
 
 
 /* --------------------------------------------------------------- fake model */

@@ -31,11 +31,13 @@ typedef enum {
     N_VOCABULARIES,
 } vocabulary_t;
 
-static const struct {
+typedef struct {
     const char     *name;
     keyword_kind_t  kind;
     vocabulary_t    vocabulary;
-} keywords[] = {
+} keyword_t;
+
+static const keyword_t keywords[] = {
     { "$schema", TEXT, CORE },
     { "$defs", SCHEMA_MAP, CORE },
     { "definitions", SCHEMA_MAP, CORE },
@@ -395,21 +397,29 @@ check_keyword(check_t *c, const di_json_t *v, keyword_kind_t kind)
     return DI_OK;
 }
 
+static const keyword_t *
+find_keyword(const di_json_t *member)
+{
+    for (size_t i = 0; i < sizeof(keywords) / sizeof(keywords[0]); i++) {
+        if (di_json_is(&member->key, keywords[i].name))
+            return &keywords[i];
+    }
+
+    return NULL;
+}
+
 /* The keywords of one vocabulary, in the schema's order. */
 static int
 check_vocabulary(check_t *c, const di_json_t *v, vocabulary_t which)
 {
-    const size_t     n = sizeof(keywords) / sizeof(keywords[0]);
+    const keyword_t *k;
     const di_json_t *m;
-    size_t           i;
     int              rc = DI_OK;
 
     for (m = v->v.list.first; m != NULL && rc == DI_OK; m = m->next) {
-        for (i = 0; i < n && !di_json_is(&m->key, keywords[i].name); i++) {
-            /* void */
-        }
-        if (i < n && keywords[i].vocabulary == which)
-            rc = check_keyword(c, m, keywords[i].kind);
+        k = find_keyword(m);
+        if (k != NULL && k->vocabulary == which)
+            rc = check_keyword(c, m, k->kind);
     }
 
     return rc;
@@ -608,9 +618,8 @@ use_keyword(check_t *c, const di_json_t *v, keyword_kind_t kind, size_t depth)
 static int
 use_schema(check_t *c, const di_json_t *v, size_t depth)
 {
-    const size_t     n = sizeof(keywords) / sizeof(keywords[0]);
+    const keyword_t *k;
     const di_json_t *m;
-    size_t           i;
     int              rc = DI_OK;
 
     if (v->type != DI_JSON_OBJECT || depth == 0 || c->left == 0)
@@ -618,11 +627,9 @@ use_schema(check_t *c, const di_json_t *v, size_t depth)
 
     c->left--;
     for (m = v->v.list.first; m != NULL && rc == DI_OK; m = m->next) {
-        for (i = 0; i < n && !di_json_is(&m->key, keywords[i].name); i++) {
-            /* void */
-        }
-        if (i < n && is_used(v, m))
-            rc = use_keyword(c, m, keywords[i].kind, depth - 1);
+        k = find_keyword(m);
+        if (k != NULL && is_used(v, m))
+            rc = use_keyword(c, m, k->kind, depth - 1);
     }
 
     return rc;

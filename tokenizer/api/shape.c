@@ -422,11 +422,16 @@ check_members(di_rq_t *rq, const di_member_t *members, const di_json_t *v,
     return members == NULL ? DI_OK : check_missing(rq, members, v);
 }
 
+/* A list whose elements up to `rest` were named is the object from here on. */
 static int
-too_many(di_rq_t *rq, const di_json_t *list)
+end_sequence(di_rq_t *rq, di_json_t *list, const di_json_t *rest)
 {
-    return di_shape_fail(rq, "invalid length %zu, expected fewer elements in"
-                         " array", list->v.list.n);
+    if (rest != NULL)
+        return di_shape_fail(rq, "invalid length %zu, expected fewer elements"
+                             " in array", list->v.list.n);
+
+    list->type = DI_JSON_OBJECT;
+    return DI_OK;
 }
 
 /* serde takes a list for an object: its elements are the members, in the
@@ -457,11 +462,7 @@ check_sequence(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
         e = e->next;
     }
 
-    if (e != NULL)
-        return too_many(rq, v);
-
-    own->type = DI_JSON_OBJECT;
-    return DI_OK;
+    return end_sequence(rq, own, e);
 }
 
 static int
@@ -577,11 +578,7 @@ check_pair_sequence(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
         e = e->next;
     }
 
-    if (e != NULL)
-        return too_many(rq, v);
-
-    own->type = DI_JSON_OBJECT;
-    return DI_OK;
+    return end_sequence(rq, own, e);
 }
 
 /* The tag comes first wherever it stands. */
