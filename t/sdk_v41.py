@@ -244,6 +244,22 @@ def a_streamed_message():
 
 
 @test
+def omitted_thinking():
+    hidden = dict(THINKING, display="omitted")
+    m = message(user(PLAIN), thinking=hidden)
+    assert [b.type for b in m.content] == ["thinking", "text"]
+    assert m.content[0].thinking == "" and m.content[0].signature
+    assert m.content[1].text == "Hello there!"
+    with theirs.messages.stream(model="v41", max_tokens=500, thinking=hidden,
+                                messages=user(PLAIN)) as s:
+        kinds = {e.type for e in s}
+        final = s.get_final_message()
+    assert "thinking" not in kinds and "signature" in kinds, kinds
+    assert final.content[0].thinking == ""
+    assert final.usage.output_tokens == m.usage.output_tokens
+
+
+@test
 def cut_by_max_tokens():
     m = whole(theirs.messages.create(model="v41", max_tokens=6,
                                      messages=user(PLAIN)))

@@ -265,9 +265,62 @@ check_completions(void)
     di_req_close(req);
 }
 
-/* --------------------------------------------------------------- refused - */
-
 #define MSGS  "\"messages\":[" USER "]"
+
+/* Documented fields that change nothing here: taken, and not noted as unknown
+ * ones are. */
+static void
+check_accepted(void)
+{
+    static const struct { di_api_t api; const char *fields; } cases[] = {
+        { CHAT, MSGS ",\"prompt_cache_options\":{\"mode\":\"implicit\","
+          "\"ttl\":\"30m\"}" },
+        { CHAT, "\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":"
+          "\"text\",\"text\":\"q\",\"prompt_cache_breakpoint\":{\"mode\":"
+          "\"explicit\"}}]}]" },
+        { RESPONSES, "\"input\":\"q\",\"prompt_cache_options\":{},"
+          "\"access_programs\":{},\"background_options\":{},\"image\":{},"
+          "\"include\":[\"file_search_call.results\"],\"reasoning\":{"
+          "\"context\":\"auto\",\"mode\":\"standard\"}" },
+        { RESPONSES, "\"tools\":[{\"type\":\"function\",\"name\":\"f\","
+          "\"async\":false,\"allowed_callers\":[\"programmatic\",\"direct\"],"
+          "\"output_schema\":{}},{\"type\":\"custom\",\"name\":\"c\","
+          "\"defer_loading\":false,\"allowed_callers\":[\"direct\"]}],"
+          "\"input\":[{\"type\":\"function_call\",\"call_id\":\"1\","
+          "\"name\":\"f\",\"arguments\":\"{}\",\"caller\":{\"type\":"
+          "\"direct\"},\"async\":false},{\"type\":\"function_call_output\","
+          "\"call_id\":\"1\",\"name\":\"f\",\"output\":[{\"type\":"
+          "\"input_text\",\"text\":\"r\",\"prompt_cache_breakpoint\":{}}]}"
+          "]" },
+        { MESSAGES, MSGS ",\"cache_control\":{\"type\":\"ephemeral\"},"
+          "\"speed\":\"standard\",\"inference_geo\":\"global\","
+          "\"user_profile_id\":\"u\",\"workspace_id\":\"w\","
+          "\"billing_policy\":{},\"fallback_credit_token\":\"t\"" },
+        { MESSAGES, MSGS ",\"thinking\":{\"type\":\"enabled\","
+          "\"budget_tokens\":1024,\"display\":\"summarized\","
+          "\"block_binding\":{}},\"tools\":[{\"name\":\"f\","
+          "\"input_schema\":" PARAMS ",\"allowed_callers\":[\"direct\"]}]" },
+        { DI_API_COMPLETIONS, "\"prompt\":\"q\",\"n\":2,\"best_of\":2" },
+    };
+    di_req_t *req;
+    size_t    i;
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        req = good(cases[i].api, CAPS, cases[i].fields);
+        CHECK(is(di_req_ignored(req), ""));
+        if (!is(di_req_ignored(req), ""))
+            printf("  ignored: %s\n", di_req_ignored(req).data);
+        CHECK(!di_req_params(req)->hide_thinking);
+        di_req_close(req);
+    }
+
+    req = good(MESSAGES, CAPS, MSGS ",\"thinking\":{\"type\":\"adaptive\","
+               "\"display\":\"omitted\"}");
+    CHECK(di_req_params(req)->hide_thinking);
+    di_req_close(req);
+}
+
+/* --------------------------------------------------------------- refused - */
 
 static const struct {
     di_api_t    api;
@@ -329,6 +382,40 @@ static const struct {
     { MESSAGES, CAPS, MSGS ",\"tools\":[{\"type\":\"bash_20250124\","
       "\"name\":\"bash\"}]", "tools[0]", "server tools" },
     { MESSAGES, CAPS, MSGS ",\"mcp_servers\":[{}]", "mcp_servers", "none" },
+
+    { MESSAGES, CAPS, MSGS ",\"thread\":{\"type\":\"create\"}", "thread", "" },
+    { MESSAGES, CAPS, MSGS ",\"fallbacks\":\"default\"", "fallbacks", "" },
+    { MESSAGES, CAPS, MSGS ",\"compaction\":{}", "compaction", "" },
+    { MESSAGES, CAPS, MSGS ",\"diagnostics\":{}", "diagnostics", "" },
+    { MESSAGES, CAPS, MSGS ",\"speed\":\"fast\"", "speed", "'standard'" },
+    { MESSAGES, CAPS, MSGS ",\"inference_geo\":\"eu\"", "inference_geo",
+      "'global'" },
+    { MESSAGES, CAPS, MSGS ",\"output_config\":{\"task_budget\":{}}",
+      "output_config.task_budget", "no such mode" },
+    { MESSAGES, CAPS, MSGS ",\"thinking\":{\"type\":\"adaptive\","
+      "\"display\":\"updates\"}", "thinking.display", "as it is" },
+    { MESSAGES, CAPS, MSGS ",\"tools\":[{\"name\":\"f\",\"input_schema\":"
+      PARAMS ",\"allowed_callers\":[\"code_execution_20250825\"]}]",
+      "tools[0].allowed_callers", "'direct'" },
+    { CHAT, CAPS, MSGS ",\"moderation\":{\"model\":\"x\"}", "moderation",
+      "" },
+    { RESPONSES, CAPS, "\"input\":\"q\",\"moderation\":{}", "moderation", ""
+    },
+    { RESPONSES, CAPS, "\"input\":\"q\",\"context_management\":[{}]",
+      "context_management", "" },
+    { RESPONSES, CAPS, "\"input\":\"q\",\"include\":[\"everything\"]",
+      "include[0]", "documents" },
+    { RESPONSES, CAPS, "\"input\":\"q\",\"reasoning\":{\"mode\":\"pro\"}",
+      "reasoning.mode", "one mode" },
+    { RESPONSES, CAPS, "\"input\":\"q\",\"reasoning\":{\"context\":"
+      "\"all_turns\"}", "reasoning.context", "dialect" },
+    { RESPONSES, CAPS, "\"input\":\"q\",\"tools\":[{\"type\":\"function\","
+      "\"name\":\"f\",\"async\":true}]", "tools[0].async", "next turn" },
+    { RESPONSES, CAPS, "\"input\":\"q\",\"tools\":[{\"type\":\"custom\","
+      "\"name\":\"c\",\"allowed_callers\":[\"programmatic\"]}]",
+      "tools[0].allowed_callers", "'direct'" },
+    { DI_API_COMPLETIONS, 0, "\"prompt\":\"q\",\"n\":2,\"best_of\":3",
+      "best_of", "use n" },
 
     /* shapes, with their paths */
     { CHAT, CAPS, MSGS ",\"tools\":[{\"type\":\"function\",\"function\":{"
@@ -658,6 +745,7 @@ main(void)
     check_responses();
     check_previous();
     check_completions();
+    check_accepted();
     check_bad();
     check_events();
     check_json();

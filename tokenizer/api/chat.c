@@ -37,11 +37,14 @@ static const di_shape_t url_shape = { .kind = DI_SHAPE_STRUCT,
                                       .name = "ChatCompletionImageUrl",
                                       .members = url_members };
 
+/* A mark of the prefix cache, which needs none here. */
+#define BREAKPOINT  { "prompt_cache_breakpoint", NULL, STRICT, NULL }
+
 static const di_member_t text_members[] = {
-    { "text", &di_shape_text, REQUIRED, NULL }, { .name = NULL },
+    { "text", &di_shape_text, REQUIRED, NULL }, BREAKPOINT, { .name = NULL },
 };
 static const di_member_t image_members[] = {
-    { "image_url", &url_shape, REQUIRED, NULL }, { .name = NULL },
+    { "image_url", &url_shape, REQUIRED, NULL }, BREAKPOINT, { .name = NULL },
 };
 static const di_member_t file_members[] = {
     { "file_data", &di_shape_text, 0, NULL },

@@ -135,6 +135,7 @@ typedef struct {
     bool     include_usage;
     bool     parallel_tool_calls;        /* true unless refused             */
     bool     echo;               /* Completions: the prompt comes first     */
+    bool     hide_thinking;      /* Messages: thinking blocks are empty     */
     const struct di_req_bias_s { int32_t id; float bias; } *bias;
     size_t   n_bias;
     const di_str_t *stop;        /* stop strings                            */

@@ -95,12 +95,14 @@ static const di_member_t thinking_block_members[] = {
     { "signature", &di_shape_text, 0, NULL },
     { .name = NULL },
 };
+static const char no_server_tools[] = "this server has no tools of its own";
 static const di_member_t use_members[] = {
     { "id", &di_shape_text, REQUIRED, NULL },
     { "name", &di_shape_text, REQUIRED, NULL },
     { "input", NULL, REQUIRED, NULL },
     CACHE,
     { "caller", NULL, STRICT, NULL },
+    { "toolset_name", NULL, STRICT, no_server_tools },
     { .name = NULL },
 };
 static const di_member_t reference_members[] = {
@@ -163,11 +165,10 @@ static const di_member_t result_members[] = {
     { "content", &result_content, 0, NULL },
     { "is_error", &di_shape_bool, 0, NULL },
     CACHE,
+    { "toolset_name", NULL, STRICT, no_server_tools },
     { .name = NULL },
 };
 BLOCK(result_block, result_members);
-
-static const char no_server_tools[] = "this server has no tools of its own";
 
 static const di_member_t blocks[] = {
     { "text", &text_block, 0, NULL },
@@ -232,7 +233,7 @@ static const di_member_t tool_members[] = {
     CACHE,
     { "input_examples", NULL, STRICT, NULL },
     { "eager_input_streaming", NULL, STRICT, NULL },
-    { "allowed_callers", NULL, STRICT, NULL },
+    { "allowed_callers", &di_shape_callers, STRICT, NULL },
     { .name = NULL },
 };
 static const di_shape_t own_tool = { .kind = DI_SHAPE_LOOSE, .name = "Tool",
@@ -279,9 +280,23 @@ static const di_shape_t choice = { .kind = DI_SHAPE_TAGGED,
                                    .name = "MessagesToolChoice",
                                    .tag = "type", .members = choices };
 
+static const di_member_t displays[] = {
+    { .name = "summarized" }, { .name = "omitted" },
+    { "updates", NULL, 0, "reasoning is shown as it is, or omitted" },
+    { .name = NULL },
+};
+static const di_shape_t display = { .kind = DI_SHAPE_ENUM,
+                                    .members = displays };
+static const di_member_t thinking_members[] = {
+    { "type", &di_shape_thinking, REQUIRED, NULL },
+    { "budget_tokens", &di_shape_u64, 0, NULL },
+    { "display", &display, STRICT, NULL },
+    { "block_binding", NULL, STRICT, NULL },
+    { .name = NULL },
+};
 static const di_shape_t thinking = { .kind = DI_SHAPE_STRUCT,
                                      .name = "MessagesThinking",
-                                     .members = di_thinking_members };
+                                     .members = thinking_members };
 static const di_member_t format_members[] = {
     { "schema", NULL, REQUIRED, NULL }, { .name = NULL },
 };
@@ -294,6 +309,7 @@ static const di_shape_t format = { .kind = DI_SHAPE_TAGGED, .tag = "type",
 static const di_member_t output_members[] = {
     { "effort", &di_shape_effort, 0, NULL },
     { "format", &format, STRICT, NULL },
+    { "task_budget", NULL, STRICT, "the model has no such mode" },
     { .name = NULL },
 };
 static const di_shape_t output_config = { .kind = DI_SHAPE_STRUCT,
@@ -1156,9 +1172,13 @@ read_format(di_rq_t *rq, const di_json_t *v, const char *path)
 static int
 convert(di_rq_t *rq, const di_json_t *root)
 {
-    int rc;
+    const di_json_t *t = di_rq_get(root, "thinking");
+    int              rc;
 
-    rc = di_rq_set_thinking(rq, di_rq_get(di_rq_get(root, "thinking"), "type"),
+    rq->req->params.hide_thinking = !rq->official
+                                    && di_rq_is(di_rq_get(t, "display"),
+                                                "omitted");
+    rc = di_rq_set_thinking(rq, di_rq_get(t, "type"),
                             di_rq_get(di_rq_get(root, "output_config"),
                                       "effort"), "output_config.effort");
     if (rc == DI_OK)

@@ -5,7 +5,8 @@
  * once, so it stands even if nothing was thought.  A tool's input that is no
  * JSON object (the model was cut off, or wrote none) is {} in the official
  * body; ours keeps it as {"arguments":TEXT}, which the next request's
- * rendering spells back as it was.
+ * rendering spells back as it was.  With thinking{display:"omitted"} thinking
+ * blocks come without their text.
  */
 
 #include "out.h"
@@ -109,6 +110,9 @@ item_part(di_out_t *out, di_choice_out_t *c, di_item_t *item,
     char      *p;
 
     (void) entries;
+    if (item->kind == DI_DELTA_REASONING && out->params->hide_thinking)
+        return;
+
     if (!di_sbuf_room(b, len * DI_JSON_GROWTH_MAX + 256))
         return;
 
@@ -202,7 +206,8 @@ write_block(const di_out_t *out, di_sbuf_t *b, const di_item_t *item)
     switch (item->kind) {
     case DI_DELTA_REASONING:
         di_sbuf_lit(b, "{\"type\":\"thinking\",\"thinking\":\"");
-        di_json_add_known(b, item->text.data, item->text.len);
+        if (!out->params->hide_thinking)
+            di_json_add_known(b, item->text.data, item->text.len);
         di_sbuf_lit(b, "\",\"signature\":");
         di_json_add_string(b, out->signature.data,
                            strlen(out->signature.data));

@@ -369,6 +369,15 @@ any_object(di_rq_t *rq, const di_json_t *v)
     return di_field_object(v, rq->path, rq->e);
 }
 
+/* Of any type. */
+static int
+any_value(di_rq_t *rq, const di_json_t *v)
+{
+    (void) rq;
+    (void) v;
+    return DI_OK;
+}
+
 /* Responses are stored by the caller; chats are not. */
 static int
 store(di_rq_t *rq, const di_json_t *v)
@@ -411,6 +420,21 @@ static int
 verbosity(di_rq_t *rq, const di_json_t *v)
 {
     return one_of(rq, v, "medium", "medium", "'medium'");
+}
+
+/* Messages: there is one speed, and it is as fast as it can be. */
+static int
+speed(di_rq_t *rq, const di_json_t *v)
+{
+    return one_of(rq, v, "standard", "standard", "'standard'");
+}
+
+/* Messages: where to compute. */
+static int
+inference_geo(di_rq_t *rq, const di_json_t *v)
+{
+    return one_of(rq, v, "global", "global", "'global', as this server knows"
+                  " no regions");
 }
 
 /* What came before tools; OpenAI refuses an empty list, too. */
@@ -482,20 +506,34 @@ truncation(di_rq_t *rq, const di_json_t *v)
                   "'disabled', as nothing is left out silently");
 }
 
-/* What these add is in every answer, or there is none of it. */
+/* What the first two add is in every answer; the others are of tools that this
+ * server doesn't have. */
 static int
 include(di_rq_t *rq, const di_json_t *v)
 {
+    static const char *const names[] = {
+        "reasoning.encrypted_content", "message.output_text.logprobs",
+        "message.input_image.image_url", "file_search_call.results",
+        "web_search_call.results", "web_search_call.action.sources",
+        "computer_call_output.output.image_url",
+        "code_interpreter_call.outputs",
+    };
+    const size_t     n = sizeof(names) / sizeof(names[0]);
     const di_json_t *m;
-    size_t           i = 0;
+    size_t           i = 0, k;
+    di_str_t         s;
     int              rc = di_field_array(v, "include", 32, rq->e);
 
     for (m = v->v.list.first; rc == DI_OK && m != NULL; m = m->next, i++) {
         di_rq_path(rq, "include[%zu]", i);
-        rc = one_of(rq, m, "reasoning.encrypted_content",
-                    "message.output_text.logprobs",
-                    "'reasoning.encrypted_content' and"
-                    " 'message.output_text.logprobs'");
+        rc = di_field_str(m, rq->path, &s, rq->e);
+
+        for (k = 0; rc == DI_OK && k < n && !di_json_is(&s, names[k]); k++)
+            continue;
+
+        if (rc == DI_OK && k == n)
+            rc = di_rq_unsupported_value(rq, rq->path, &s, "what OpenAI's API"
+                                         " documents");
     }
 
     return rc;
@@ -537,13 +575,7 @@ logprobs_count(di_rq_t *rq, const di_json_t *v)
 static int
 best_of(di_rq_t *rq, const di_json_t *v)
 {
-    uint32_t n;
-    int      rc = di_field_u32(v, rq->path, 1, DI_REQ_N_MAX, &n, rq->e);
-
-    if (rc == DI_OK && n != 1)
-        return di_field_refuse(rq->path, "no answers are thrown away; use n",
-                               rq->e);
-    return rc;
+    return di_field_u32(v, rq->path, 1, DI_REQ_N_MAX, &rq->best_of, rq->e);
 }
 
 static int
@@ -598,9 +630,20 @@ static const struct {
     { "safety_identifier", C | R, any_string },
     { "prompt_cache_key", C | R, any_string },
     { "prompt_cache_retention", C | R, any_string },
+    { "prompt_cache_options", C | R, any_object },
+    { "cache_control", M, any_object },
     { "metadata", C | R | M, any_object },
+    { "user_profile_id", M, any_string },
+    { "workspace_id", M, any_string },
+    { "billing_policy", M, any_object },
+    { "fallback_credit_token", M, any_value },
+    { "access_programs", R, any_object },
+    { "background_options", R, any_object },
+    { "image", R, any_object },
     { "store", C | R, store },
     { "service_tier", C | R | M, service_tier },
+    { "speed", M, speed },
+    { "inference_geo", M, inference_geo },
     { "verbosity", C, verbosity },
     { "functions", C, functions },
     { "function_call", C, function_call },
@@ -612,10 +655,15 @@ static const struct {
     { "mcp_servers", M, empty_list },
     { "best_of", P, best_of },
 
+    { "moderation", C | R, refused },
     { "conversation", R, refused },
     { "prompt", R, refused },
     { "container", M, refused },
-    { "context_management", M, refused },
+    { "context_management", R | M, refused },
+    { "compaction", M, refused },
+    { "diagnostics", M, refused },
+    { "fallbacks", M, refused },
+    { "thread", M, refused },
     { "suffix", P, refused },
 };
 
@@ -661,6 +709,10 @@ di_rq_check_params(di_rq_t *rq)
                                 "'min_tokens' (%u) is above the maximum asked"
                                 " for (%u).", (unsigned) p->min_tokens,
                                 (unsigned) p->max_tokens);
+
+    if (rq->best_of != 0 && rq->best_of != p->n)
+        return di_field_refuse("best_of", "no answers are thrown away; use n",
+                               rq->e);
 
     if (p->has_top_logprobs && !p->logprobs)
         return di_field_invalid(rq->e, "top_logprobs", "invalid_value",

@@ -58,6 +58,7 @@ typedef struct {
                                   * a model with vision                     */
     di_names_t        tool_names;        /* to indexes of req->tools        */
     uint32_t          max_completion_tokens;     /* strict Chat, 0: none    */
+    uint32_t          best_of;           /* Completions, 0: not given       */
     bool              has_stream_options;
     char              path[96];  /* of the field being read                 */
 } di_rq_t;

@@ -25,16 +25,22 @@ static const di_member_t details[] = {
 };
 static const di_shape_t detail = { .kind = DI_SHAPE_ENUM,
                                    .members = details };
+
+/* A mark of the prefix cache, which needs none here. */
+#define BREAKPOINT  { "prompt_cache_breakpoint", NULL, STRICT, NULL }
+
 static const di_member_t text_members[] = {
     { "text", &di_shape_text, REQUIRED, NULL },
     { "annotations", NULL, STRICT, NULL },
     { "logprobs", NULL, STRICT, NULL },
+    BREAKPOINT,
     { .name = NULL },
 };
 static const di_member_t image_members[] = {
     { "image_url", &di_shape_text, 0, NULL },
     { "file_id", &di_shape_text, 0, NULL },
     { "detail", &detail, 0, NULL },
+    BREAKPOINT,
     { .name = NULL },
 };
 static const di_member_t refusal_members[] = {
@@ -96,6 +102,10 @@ static const di_shape_t role = { .kind = DI_SHAPE_ENUM, .members = roles };
     { "id", NULL, STRICT, NULL }, { "status", NULL, STRICT, NULL },         \
     { "type", NULL, STRICT, NULL }
 
+/* And one of a call, or of its output: every call here is the model's. */
+#define CALL_ITEM                                                           \
+    ITEM, { "caller", NULL, STRICT, NULL }, { "async", NULL, STRICT, NULL }
+
 static const di_member_t message_members[] = {
     { "role", &role, REQUIRED, NULL },
     { "content", &content, REQUIRED, NULL },
@@ -108,27 +118,30 @@ static const di_member_t call_members[] = {
     { "call_id", &di_shape_text, REQUIRED, NULL },
     { "name", &di_shape_text, REQUIRED, NULL },
     { "namespace", &di_shape_text, 0, NULL },
-    ITEM,
+    CALL_ITEM,
     { .name = NULL },
 };
 static const di_member_t output_members[] = {
     { "call_id", &di_shape_text, STRICT | REQUIRED, NULL },
     { "call_id", &di_shape_text, OFFICIAL, NULL },
     { "output", &output, REQUIRED, NULL },
-    ITEM,
+    { "name", NULL, STRICT, NULL },
+    { "namespace", NULL, STRICT, NULL },
+    CALL_ITEM,
     { .name = NULL },
 };
 static const di_member_t custom_output_members[] = {
     { "call_id", &di_shape_text, REQUIRED, NULL },
     { "output", &output, 0, NULL },
-    ITEM,
+    CALL_ITEM,
     { .name = NULL },
 };
 static const di_member_t custom_call_members[] = {
     { "call_id", &di_shape_text, REQUIRED, NULL },
     { "name", &di_shape_text, REQUIRED, NULL },
     { "input", &di_shape_text, REQUIRED, NULL },
-    ITEM,
+    { "namespace", NULL, STRICT, "custom tools stand in none" },
+    CALL_ITEM,
     { .name = NULL },
 };
 static const di_member_t thought_members[] = {
@@ -164,7 +177,10 @@ static int check_tool(di_rq_t *rq, const di_json_t *v);
 static int check_item(di_rq_t *rq, const di_json_t *v);
 static int check_input(di_rq_t *rq, const di_json_t *v);
 static int check_choice(di_rq_t *rq, const di_json_t *v);
+static int check_async(di_rq_t *rq, const di_json_t *v);
 
+static const di_shape_t not_async = { .kind = DI_SHAPE_CUSTOM,
+                                      .check = check_async };
 static const di_shape_t tool = { .kind = DI_SHAPE_CUSTOM,
                                  .check = check_tool };
 static const di_shape_t tool_list = { .kind = DI_SHAPE_LIST, .of = &tool };
@@ -213,6 +229,9 @@ static const di_member_t function_members[] = {
     { "parameters", NULL, 0, NULL },
     { "strict", &di_shape_bool, 0, NULL },
     { "defer_loading", NULL, STRICT, NULL },
+    { "output_schema", NULL, STRICT, NULL },
+    { "allowed_callers", &di_shape_callers, STRICT, NULL },
+    { "async", &not_async, STRICT, NULL },
     { "type", NULL, STRICT, NULL },
     { .name = NULL },
 };
@@ -220,6 +239,9 @@ static const di_member_t custom_members[] = {
     { "name", &di_shape_text, REQUIRED, NULL },
     { "description", &di_shape_text, STRICT, NULL },
     { "format", NULL, STRICT, NULL },
+    { "defer_loading", NULL, STRICT, NULL },
+    { "allowed_callers", &di_shape_callers, STRICT, NULL },
+    { "async", &not_async, STRICT, NULL },
     { "type", NULL, STRICT, NULL },
     { .name = NULL },
 };
@@ -271,10 +293,30 @@ static const di_member_t summaries[] = {
 };
 static const di_shape_t summary = { .kind = DI_SHAPE_ENUM,
                                     .members = summaries };
+
+static const char by_dialect[] = "the model's dialect says which reasoning it"
+                                 " reads again";
+static const di_member_t contexts[] = {
+    { .name = "auto" },
+    { "current_turn", NULL, 0, by_dialect },
+    { "all_turns", NULL, 0, by_dialect },
+    { .name = NULL },
+};
+static const di_shape_t context = { .kind = DI_SHAPE_ENUM,
+                                    .members = contexts };
+static const di_member_t reasoning_modes[] = {
+    { .name = "standard" },
+    { "pro", NULL, 0, "there is one mode" },
+    { .name = NULL },
+};
+static const di_shape_t reasoning_mode = { .kind = DI_SHAPE_ENUM,
+                                           .members = reasoning_modes };
 static const di_member_t effort_members[] = {
     { "effort", &di_shape_effort, 0, NULL },
     { "summary", &summary, 0, NULL },
     { "generate_summary", &summary, 0, NULL },
+    { "context", &context, STRICT, NULL },
+    { "mode", &reasoning_mode, STRICT, NULL },
     { .name = NULL },
 };
 static const di_shape_t reasoning = { .kind = DI_SHAPE_STRUCT,
@@ -345,6 +387,17 @@ is_one_of(const di_json_t *type, const di_member_t *m)
     }
 
     return false;
+}
+
+static int
+check_async(di_rq_t *rq, const di_json_t *v)
+{
+    int rc = di_shape_check(rq, &di_shape_bool, v);
+
+    return rc == DI_OK && v->type == DI_JSON_TRUE
+           ? di_field_refuse(rq->path, "a call's output comes before the next"
+                             " turn", rq->e)
+           : rc;
 }
 
 /* Tools of unknown types are dropped by the official codec. */

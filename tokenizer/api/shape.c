@@ -20,6 +20,11 @@ const di_shape_t di_shape_map = { .kind = DI_SHAPE_MAP };
 const di_shape_t di_shape_texts = { .kind = DI_SHAPE_LIST,
                                     .of = &di_shape_text };
 
+static int check_callers(di_rq_t *rq, const di_json_t *v);
+
+const di_shape_t di_shape_callers = { .kind = DI_SHAPE_CUSTOM,
+                                      .check = check_callers };
+
 static const di_member_t efforts[] = {
     { .name = "none" }, { .name = "minimal" }, { .name = "low" },
     { .name = "medium" }, { .name = "high" }, { .name = "xhigh" },
@@ -47,12 +52,11 @@ static const di_member_t thinking_types[] = {
     { .name = "adaptive" }, { .name = "enabled" }, { .name = "disabled" },
     { .name = NULL },
 };
-static const di_shape_t thinking_type = { .kind = DI_SHAPE_ENUM,
-                                          .members = thinking_types };
+const di_shape_t di_shape_thinking = { .kind = DI_SHAPE_ENUM,
+                                       .members = thinking_types };
 const di_member_t di_thinking_members[] = {
-    { "type", &thinking_type, DI_MEMBER_REQUIRED, NULL },
+    { "type", &di_shape_thinking, DI_MEMBER_REQUIRED, NULL },
     { "budget_tokens", &di_shape_u64, 0, NULL },
-    { "display", NULL, DI_MEMBER_STRICT, NULL },
     { .name = NULL },
 };
 
@@ -690,4 +694,22 @@ di_shape_check(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
     }
 
     return shape->check(rq, v);
+}
+
+static int
+check_callers(di_rq_t *rq, const di_json_t *v)
+{
+    const di_json_t *m;
+    int              rc = di_shape_check(rq, &di_shape_texts, v);
+
+    if (rc != DI_OK)
+        return rc;
+
+    for (m = v->v.list.first; m != NULL; m = m->next) {
+        if (di_rq_is(m, "direct"))
+            return DI_OK;
+    }
+
+    return di_field_refuse(rq->path, "the model alone calls tools, which is"
+                           " 'direct'", rq->e);
 }

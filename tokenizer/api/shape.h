@@ -66,6 +66,11 @@ extern const di_shape_t di_shape_response_format, di_shape_allowed;
 
 /* thinking{type,budget_tokens} */
 extern const di_member_t di_thinking_members[];
+/* Its type. */
+extern const di_shape_t di_shape_thinking;
+
+/* Strict: a tool's allowed_callers, among them "direct", the model. */
+extern const di_shape_t di_shape_callers;
 
 /* Check a value, at rq->path.  DI_OK or DI_EINVAL. */
 int di_shape_check(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v);
