@@ -42,7 +42,7 @@ def whole(obj, kind=None, allow=()):
     an SDK's helpers have made: their types don't pass their own check."""
     kind = kind or type(obj)
     assert isinstance(obj, kind), type(obj)
-    type(obj).model_validate_json(obj.to_json(), strict=False)
+    type(obj).model_validate_json(obj.to_json(), strict=True)
     return known(obj, allow)
 
 
