@@ -257,6 +257,9 @@ def omitted_thinking():
     assert "thinking" not in kinds and "signature" in kinds, kinds
     assert final.content[0].thinking == ""
     assert final.usage.output_tokens == m.usage.output_tokens
+    assert 0 < m.usage.output_tokens_details.thinking_tokens \
+        == final.usage.output_tokens_details.thinking_tokens \
+        < m.usage.output_tokens
 
 
 @test
@@ -265,6 +268,7 @@ def cut_by_max_tokens():
                                      messages=user(PLAIN)))
     assert m.stop_reason == "max_tokens"
     assert m.usage.output_tokens == 6
+    assert 0 < m.usage.output_tokens_details.thinking_tokens <= 6
 
 
 @test

@@ -23,6 +23,11 @@ write_usage(const di_out_t *out, di_sbuf_t *b, bool final)
     di_json_add_u64(b, out->cached_tokens);
     di_sbuf_lit(b, ",\"output_tokens\":");
     di_json_add_u64(b, final ? di_out_completion_tokens(out) : 0);
+    if (final && out->thinking && !out->official) {
+        di_sbuf_lit(b, ",\"output_tokens_details\":{\"thinking_tokens\":");
+        di_json_add_u64(b, di_out_reasoning_tokens(out));
+        di_sbuf_lit(b, "}");
+    }
     di_sbuf_lit(b, ",\"service_tier\":\"standard\"}");
 }
 
