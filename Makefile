@@ -167,7 +167,8 @@ test: deps-test
 	@t/sdk-venv.sh '$(CACHE)' || echo '  t/sdk.t skips'
 	@status=0; \
 	TEST_DEEPINFER_MODEL='$(MODEL)' t/unit.sh $(UNIT_BIN) || status=1; \
-	$(VECTORS) t/data/recipe/*.jsonl.gz t/data/tokenizer/hf.jsonl.gz || status=1; \
+	$(VECTORS) t/data/recipe/*.jsonl.gz t/data/tokenizer/hf.jsonl.gz \
+	    t/data/dialect/prompts.jsonl.gz || status=1; \
 	$(TEST_ENV) prove -It/lib -r t || status=1; \
 	exit $$status
 

@@ -83,6 +83,7 @@ ngx_http_deepinfer_prepare_parse(ngx_http_deepinfer_prepare_t *p,
     options.vocab = di_vocab_size(p->pool->vocab);
     options.models = p->spelling->models;
     options.n_models = p->spelling->n_models;
+    options.now = ngx_time() + ngx_cached_time->gmtoff * 60;
     options.history.data = p->history.data;
     options.history.len = p->history.len;
 

@@ -10,6 +10,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "di_run.h"
 
@@ -267,17 +268,28 @@ open_dialect(di_run_t *run, di_err_t *err)
                            &run->dialect, err);
 }
 
+static int64_t
+local_time(void)
+{
+    time_t    now = time(NULL);
+    struct tm tm;
+
+    return localtime_r(&now, &tm) == NULL ? now : now + tm.tm_gmtoff;
+}
+
 int
 di_job_set_conv(di_run_t *run, di_job_t *job, const di_conv_t *conv)
 {
-    size_t limit = di_model_info(run->model)->max_model_len, n = 0;
-    int    rc;
+    size_t    limit = di_model_info(run->model)->max_model_len, n = 0;
+    di_conv_t today = *conv;
+    int       rc;
 
     rc = open_dialect(run, &job->err);
     if (rc != DI_OK)
         return rc;
-    rc = di_dialect_encode(run->dialect, run->tok, conv, limit, &job->prompt,
-                           &n, &job->err);
+    today.now = local_time();
+    rc = di_dialect_encode(run->dialect, run->tok, &today, limit,
+                           &job->prompt, &n, &job->err);
     if (rc == DI_ELIMIT)
         return di_err_set(&job->err, rc, 0, "the prompt has more than %zu "
                           "tokens, the model length", limit);

@@ -33,10 +33,10 @@ spell(const di_pieces_t *p)
     return out;
 }
 
-/* Read a Chat request for a dialect and render it. */
+/* Read a Chat request for a dialect and render it, or `fails` so. */
 static void
-check_prompt(const char *name, di_str_t template_text, const char *body,
-             const char *want)
+check_render(const char *name, di_str_t template_text, const char *body,
+             const char *want, const char *fails)
 {
     di_req_options_t o = { .codec = DI_CODEC_STRICT, .vocab = 100 };
     di_pieces_t      p = { 0 };
@@ -62,13 +62,22 @@ check_prompt(const char *name, di_str_t template_text, const char *body,
         printf("  %s: %s\n", body, e.message);
 
     } else {
-        CHECK_EQ_INT(di_dialect_render(d, di_req_conv(req), &p, &err), DI_OK);
-        CHECK_EQ_STR(spell(&p), want);
+        CHECK_EQ_INT(di_dialect_render(d, di_req_conv(req), &p, &err),
+                     fails == NULL ? DI_OK : DI_EINVAL);
+        CHECK_EQ_STR(fails == NULL ? spell(&p) : err.text,
+                     fails == NULL ? want : fails);
     }
 
     di_pieces_free(&p);
     di_req_close(req);
     di_dialect_close(d);
+}
+
+static void
+check_prompt(const char *name, di_str_t template_text, const char *body,
+             const char *want)
+{
+    check_render(name, template_text, body, want, NULL);
 }
 
 #define TOOLS                                                               \
@@ -101,7 +110,7 @@ check_qwen(void)
     static const di_str_t v25 = S("<tools></tools> <tool_call>"
         " <tool_response> '<|im_start|>system\\nYou are Qwen.<|im_end|>\\n'");
     static const di_str_t v3 = S("<tools></tools> <tool_call> <tool_response>"
-        " <|im_start|> enable_thinking");
+        " <|im_start|> enable_thinking last_query_index");
 
     check_prompt(NULL, v25, "\"messages\":[{\"role\":\"user\",\"content\":"
                  "\"hi\"}]",
@@ -180,7 +189,7 @@ check_llama3(void)
                  " for a function call with its proper arguments that best"
                  " answers the given prompt.\n\nRespond in the format"
                  " {\"name\": function name, \"parameters\": dictionary of"
-                 " argument name and its value}. Do not use variables.\n\n"
+                 " argument name and its value}.Do not use variables.\n\n"
                  "{\n    \"type\": \"function\",\n    \"function\": {\n"
                  "        \"name\": \"f\",\n        \"description\": \"d\",\n"
                  "        \"parameters\": {\n            \"type\":"
@@ -193,6 +202,12 @@ check_llama3(void)
                  "\"b \",\"prefix\":true}]", "@{<|begin_of_text|>}"
                  TURN("system") DATES EOT TURN("user") "a" EOT
                  TURN("assistant") "b ");
+
+    /* Tools stand with the user's first message, wherever that is. */
+    check_render(NULL, v31, TOOLS ",\"messages\":[{\"role\":\"assistant\","
+                 "\"content\":\"a\"}]", NULL, "tools: this model's dialect"
+                 " (llama3) has them in the first message of the user's, and"
+                 " there is none");
 }
 
 /* --------------------------------------------------------------- DeepSeek */

@@ -72,6 +72,9 @@ draw(uint32_t n)
 
 static const char qwen3[] =
     "<|im_start|><tools></tools><tool_call><tool_response>enable_thinking";
+static const char qwq[] =
+    "<|im_start|><tools></tools><tool_call><tool_response>"
+    "<|im_start|>assistant\\n<think>\\n";
 
 static const struct {
     const char *dialect, *template_text, *fields;
@@ -116,6 +119,8 @@ static const struct {
     { "qwen", qwen3, "\"guided_regex\":\"a\"", TH "\nx\n" ET "\n\na",
       "R:x|T:a" },
     { "qwen", qwen3, "\"guided_regex\":\"a\"" PLAIN, "a", "T:a" },
+    { "qwen", qwq, "\"guided_regex\":\"a\"", "x\n" ET "\n\na", "R:x|T:a" },
+    { "qwen", qwq, "\"guided_regex\":\"a\"", "a", NULL },
 
     /* DeepSeek: a forced call goes on the block that the prompt opened */
     { "deepseek-v4.1", NULL, TOOLS(WEATHER) REQUIRED PLAIN,

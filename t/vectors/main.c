@@ -17,10 +17,11 @@
 #include "vectors.h"
 
 #define SHOWN_MAX  20           /* failures that are printed                 */
+#define SHOWN_BEFORE 60         /* bytes before the first difference         */
 #define VOCABS_MAX 8            /* vocabularies that vectors may name        */
 
 static const vectors_kind_t *const kinds[] = {
-    &vectors_tokenize, &vectors_render, &vectors_answer,
+    &vectors_tokenize, &vectors_render, &vectors_answer, &vectors_prompt,
 };
 
 static const char *tokenizers = "t/data/tokenizer";
@@ -127,14 +128,36 @@ vectors_vocab(const char *name)
 
 /* ------------------------------------------------------------ comparing -- */
 
-static void
-show(const char *what, const json_t *value)
+/* The bytes that two texts begin with alike, up to a character's end. */
+static size_t
+alike(const char *a, const char *b)
 {
-    char *text = value == NULL ? NULL
-                 : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    size_t n = 0;
 
-    printf("    %s: %.400s\n", what, text == NULL ? "(nothing)" : text);
-    free(text);
+    while (a[n] != '\0' && a[n] == b[n])
+        n++;
+    while (n > 0 && ((unsigned char) a[n] & 0xc0) == 0x80)
+        n--;
+    return n;
+}
+
+/* Both values from a little before they differ. */
+static void
+show(const json_t *want, const json_t *got)
+{
+    char  *w = want == NULL ? NULL
+               : json_dumps(want, JSON_ENCODE_ANY | JSON_COMPACT);
+    char  *g = got == NULL ? NULL
+               : json_dumps(got, JSON_ENCODE_ANY | JSON_COMPACT);
+    size_t from = w == NULL || g == NULL ? 0 : alike(w, g);
+
+    from = from > SHOWN_BEFORE ? from - SHOWN_BEFORE : 0;
+    while (from > 0 && ((unsigned char) w[from] & 0xc0) == 0x80)
+        from--;
+    printf("    expected: %.400s\n", w == NULL ? "(nothing)" : w + from);
+    printf("    got     : %.400s\n", g == NULL ? "(nothing)" : g + from);
+    free(w);
+    free(g);
 }
 
 static bool
@@ -193,8 +216,7 @@ same(const json_t *want, const json_t *got, char *path, size_t used,
 
     if (!equal && print) {
         printf("    at %s\n", path);
-        show("expected", want);
-        show("got     ", got);
+        show(want, got);
     }
     return equal;
 }

@@ -1,11 +1,12 @@
 /*
- * vectors.h - running golden vectors of the official codec.
+ * vectors.h - running golden vectors of the official codec, and of models'
+ * own templates.
  *
  * A vector is one line of JSON: "name", "input", "expected".  There are
  * several kinds, told apart by the keys of "input" and "expected"; a kind is
- * one file here that runs an input through the codec in official mode and
- * returns what it got in the form of "expected".  Comparing, counting and
- * printing differences is done once, in main.c.
+ * one file here that runs an input through the codec (in official mode where
+ * Recipe made the vector) and returns what it got in the form of "expected".
+ * Comparing, counting and printing differences is done once, in main.c.
  */
 
 #ifndef VECTORS_H
@@ -28,7 +29,8 @@ typedef struct {
     json_t   *(*run)(const json_t *input, const char *line, size_t len);
 } vectors_kind_t;
 
-extern const vectors_kind_t vectors_tokenize, vectors_render, vectors_answer;
+extern const vectors_kind_t vectors_tokenize, vectors_render, vectors_answer,
+                            vectors_prompt;
 
 /* A request in a vector: its API, its options, its body's bytes (appended to
  * b).  What options point at lies in input and in models. */

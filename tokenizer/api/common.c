@@ -132,7 +132,7 @@ di_rq_reasoning(di_rq_t *rq, const char *field)
         if (m->role != DI_ROLE_ASSISTANT)
             continue;
 
-        if (!conv->thinking)
+        if (!conv->thinking && rq->req->family != DI_FAMILY_PLAIN)
             m->reasoning = (di_str_t) { NULL, 0 };
         else if (m->reasoning.data == NULL)
             m->reasoning = (di_str_t) { not_given, 0 };

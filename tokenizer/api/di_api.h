@@ -110,6 +110,7 @@ typedef struct {
     di_str_t    history;         /* strict Responses: JSON array of items
                                   * that come before the input (those of
                                   * previous_response_id); data NULL: none  */
+    int64_t     now;             /* of di_conv_t                            */
     bool        no_thinking;     /* default_thinking_mode = false           */
     bool        reject_missing_reasoning;
                                  /* reasoning_content_behavior = reject     */

@@ -621,6 +621,7 @@ set_defaults(di_rq_t *rq)
 
     rq->req->codec = opt->codec;
     rq->req->conv.open_assistant = true;
+    rq->req->conv.now = rq->opt.now;
     rq->req->store = true;
     p->temperature = 1;
     p->top_p = 1;

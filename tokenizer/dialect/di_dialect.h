@@ -100,6 +100,8 @@ typedef struct {
     const di_msg_t  *msgs;
     size_t           n_msgs;
     bool             open_assistant;     /* end with its header             */
+    int64_t          now;        /* local time in seconds since 1970, for
+                                  * dialects that tell the date; 0: unknown */
     bool             thinking;
     di_effort_t      effort;     /* NONE unless thinking                    */
     const di_tool_t *const *tools;

@@ -1,5 +1,5 @@
 /*
- * llama3.c - the dialect of Llama 3, 3.1 and 3.2:
+ * llama3.c - the dialect of Llama 3, 3.1, 3.2 and 3.3:
  *
  *     <|begin_of_text|><|start_header_id|>ROLE<|end_header_id|>\n\nCONTENT
  *     <|eot_id|> ...
@@ -9,18 +9,26 @@
  * call is one JSON object that is the whole turn, and a result comes from the
  * role ipython, as a JSON string.  Several calls in one turn have no spelling.
  *
- * The dates are the template's own ("26 Jul 2024" where it has no clock): a
- * prompt must not change from one day to the next, or nothing of it would be
- * found in a cache.
+ * The second date is 3.1's and 3.3's own, 26 Jul 2024, and today where the
+ * template looks at a clock, as 3.2's does: there a prompt differs from that
+ * of the day before, and nothing of it is found in a cache.
  *
- * Contents are trimmed, as the templates do it.  Recognised by the tokens of
- * the turns; by "ipython", 3.1 and later from 3.0.
+ * The templates put the tools into the message behind the system's and take
+ * it for the user's, whatever it is; here it is the first one of the user's,
+ * and without any there is no place for tools.  They drop the text beside a
+ * call: so does this.
+ *
+ * Contents are trimmed of what Python's strip() takes.  Recognised by the
+ * tokens of the turns; by "ipython", 3.1 and later from 3.0; by
+ * "strftime_now", those with a clock.
  */
 
 #include "output.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { BOS, HEADER, END_HEADER, EOT, N_SPECIAL };
 
@@ -33,6 +41,7 @@ typedef struct {
     di_dialect_t base;
     int32_t      ids[N_SPECIAL];
     bool         v31;            /* 3.1 or later                            */
+    bool         clock;          /* tells today's date                      */
 } llama3_t;
 
 typedef struct {
@@ -43,14 +52,11 @@ typedef struct {
     bool             no_memory;
 } render_t;
 
-static const char dates[] =
-    "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n";
-
 static const char tool_text[] =
     "Given the following functions, please respond with a JSON for a function"
     " call with its proper arguments that best answers the given prompt.\n\n"
     "Respond in the format {\"name\": function name, \"parameters\":"
-    " dictionary of argument name and its value}. Do not use variables.\n\n";
+    " dictionary of argument name and its value}.Do not use variables.\n\n";
 
 /* ---------------------------------------------------------------- writing */
 
@@ -69,22 +75,55 @@ header(render_t *r, const char *role)
     di_pieces_put(r->out, "\n\n");
 }
 
-static bool
-is_blank(char c)
+/* Length of the blank at s, or 0: White_Space and the four separators below
+ * the space, in UTF-8. */
+static size_t
+blank(di_str_t s)
 {
-    return c == ' ' || (c >= '\t' && c <= '\r');
+    static const char wide[][4] = {
+        "\xe1\x9a\x80", "\xe2\x80\xa8", "\xe2\x80\xa9", "\xe2\x80\xaf",
+        "\xe2\x81\x9f", "\xe3\x80\x80",
+    };
+    size_t i;
+    char   c = s.len > 0 ? s.data[0] : 'x';
+
+    if (c == ' ' || (c >= '\t' && c <= '\r') || (c >= 0x1c && c <= 0x1f))
+        return 1;
+
+    if (s.len >= 2 && (memcmp(s.data, "\xc2\x85", 2) == 0
+                       || memcmp(s.data, "\xc2\xa0", 2) == 0))
+        return 2;
+
+    /* U+2000 to U+200A */
+    if (s.len >= 3 && memcmp(s.data, "\xe2\x80", 2) == 0
+        && (unsigned char) s.data[2] <= 0x8a)
+        return 3;
+
+    for (i = 0; s.len >= 3 && i < sizeof(wide) / sizeof(wide[0]); i++) {
+        if (memcmp(s.data, wide[i], 3) == 0)
+            return 3;
+    }
+
+    return 0;
 }
 
 static di_str_t
 trim(di_str_t s)
 {
-    while (s.len > 0 && is_blank(s.data[0])) {
-        s.data++;
-        s.len--;
+    size_t n, k;
+
+    while ((n = blank(s)) > 0) {
+        s.data += n;
+        s.len -= n;
     }
 
-    while (s.len > 0 && is_blank(s.data[s.len - 1]))
-        s.len--;
+    do {
+        for (n = 0, k = 1; k <= 3 && k <= s.len && n == 0; k++) {
+            if (blank((di_str_t) { s.data + s.len - k, k }) == k)
+                n = k;
+        }
+        s.len -= n;
+    } while (n > 0);
 
     return s;
 }
@@ -168,6 +207,26 @@ is_system(const di_msg_t *m)
     return m->role == DI_ROLE_SYSTEM || m->role == DI_ROLE_DEVELOPER;
 }
 
+static void
+put_dates(render_t *r)
+{
+    static const char months[][4] = { "Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                      "Jul", "Aug", "Sep", "Oct", "Nov",
+                                      "Dec" };
+    time_t            now = (time_t) r->conv->now;
+    struct tm         tm;
+    char              today[64] = "26 Jul 2024";
+
+    if (r->d->clock && now != 0 && gmtime_r(&now, &tm) != NULL)
+        snprintf(today, sizeof(today), "%02d %s %d", tm.tm_mday,
+                 months[tm.tm_mon], tm.tm_year + 1900);
+
+    di_pieces_put(r->out, "Cutting Knowledge Date: December 2023\n"
+                  "Today Date: ");
+    di_pieces_put(r->out, today);
+    di_pieces_put(r->out, "\n\n");
+}
+
 /* The system turn in front; returns the number of messages it used up. */
 static size_t
 put_front(render_t *r)
@@ -182,7 +241,7 @@ put_front(render_t *r)
     if (r->tools)
         di_pieces_put(r->out, "Environment: ipython\n");
     if (r->d->v31)
-        di_pieces_put(r->out, dates);
+        put_dates(r);
     if (given)
         di_pieces_str(r->out, trim(first->content));
     special(r, EOT);
@@ -287,6 +346,11 @@ llama3_render(const di_dialect_t *dialect, const di_conv_t *conv,
     for (i = put_front(&r); i < conv->n_msgs && rc == DI_OK; i++)
         rc = put_message(&r, i, err);
 
+    if (rc == DI_OK && r.tools)
+        rc = di_err_set(err, DI_EINVAL, 0, "tools: this model's dialect"
+                        " (llama3) has them in the first message of the"
+                        " user's, and there is none");
+
     if (rc == DI_OK && conv->open_assistant
         && !(i > 0 && conv->msgs[i - 1].prefix))
         header(&r, "assistant");
@@ -348,6 +412,7 @@ llama3_open(const di_vocab_t *vocab, di_str_t template_text,
 {
     static const char *const later[] = { "ipython",
                                          "Cutting Knowledge Date", NULL };
+    static const char *const clock[] = { "strftime_now", NULL };
     llama3_t                *d = calloc(1, sizeof(*d));
     int                      i, rc = DI_OK;
 
@@ -357,6 +422,7 @@ llama3_open(const di_vocab_t *vocab, di_str_t template_text,
     d->base.ops = &di_dialect_llama3;
     d->v31 = template_text.data == NULL || di_dialect_has(template_text,
                                                           later);
+    d->clock = di_dialect_has(template_text, clock);
     d->base.caps = DI_CAN_PREFIX | (d->v31 ? DI_CAN_TOOLS : 0);
 
     for (i = 0; i < N_SPECIAL && rc == DI_OK; i++)

@@ -1,5 +1,5 @@
 /*
- * qwen.c - the dialect of Qwen 2.5 and 3: ChatML with tools.
+ * qwen.c - the dialect of Qwen 2.5, QwQ and Qwen 3: ChatML with tools.
  *
  *     <|im_start|>system\nCONTENT\n\n# Tools ... <|im_end|>\n
  *     <|im_start|>assistant\nTEXT\n<tool_call>\n{"name": "F", "arguments": {}}
@@ -11,12 +11,24 @@
  * so the model's own tokenizer has it.  Arguments that are no JSON are written
  * as the string that they are; none at all are an empty object.
  *
- * Qwen 3's templates have a switch for thinking.  Off, the answer begins with
- * an empty thought; on, with nothing, and the model writes <think> itself.
- * Reasoning is shown for the turns behind the last question of the user's.
+ * What the templates differ in is told by a few words of theirs:
  *
- * Recognised by the marks that the templates of both share.  Qwen3-Coder has
- * another spelling of calls, and some models always think: these are unknown.
+ *     enable_thinking     a switch for thinking.  Off, the answer begins with
+ *                         an empty thought; on, with nothing, and the model
+ *                         writes <think> itself
+ *     <think> at the end  the prompt ends in it: the model always thinks
+ *     last_query_index    reasoning is shown for the turns behind the last
+ *                         question of the user's, and for the conversation's
+ *                         last message even if there is none.  A message of
+ *                         the user's that is a <tool_response> is no question
+ *     \n\n# Tools         two newlines before the tools, also where nothing
+ *                         comes before them
+ *
+ * The templates cut reasoning out of a content that has it between marks;
+ * here a content is text, and reasoning a field of its own.
+ *
+ * Recognised by the marks that all of them share.  Qwen3-Coder has another
+ * spelling of calls: it is unknown.
  */
 
 #include "output.h"
@@ -40,6 +52,9 @@ typedef struct {
     di_dialect_t base;
     int32_t      ids[N_SPECIAL]; /* -1: the mark is text                    */
     bool         rendering;      /* no vocabulary: all marks are special    */
+    bool         opens;          /* the prompt ends in <think>              */
+    bool         shows;          /* reasoning behind the last question      */
+    bool         gap;            /* tools come after two newlines           */
     char        *system;         /* default system prompt, NULL: none       */
     size_t       system_len;
 } qwen_t;
@@ -48,7 +63,7 @@ typedef struct {
     const qwen_t    *d;
     const di_conv_t *conv;
     di_pieces_t     *out;
-    size_t           last_query; /* index of the user's last message        */
+    size_t           last_query; /* index of the user's last question       */
     bool             no_memory;
 } render_t;
 
@@ -206,7 +221,7 @@ put_front(render_t *r)
         di_pieces_text(r->out, r->d->system, r->d->system_len);
 
     if (tools) {
-        if (given || r->d->system != NULL)
+        if (given || r->d->system != NULL || r->d->gap)
             put(r, "\n\n");
         put_tools(r);
     }
@@ -215,27 +230,63 @@ put_front(render_t *r)
     return given;
 }
 
+static di_str_t
+skip_newlines(di_str_t s)
+{
+    while (s.len > 0 && s.data[0] == '\n') {
+        s.data++;
+        s.len--;
+    }
+
+    return s;
+}
+
+static di_str_t
+strip_newlines(di_str_t s)
+{
+    s = skip_newlines(s);
+    while (s.len > 0 && s.data[s.len - 1] == '\n')
+        s.len--;
+
+    return s;
+}
+
+static void
+put_thought(render_t *r, di_str_t reasoning)
+{
+    mark(r, THINK);
+    put(r, "\n");
+    di_pieces_str(r->out, strip_newlines(reasoning));
+    put(r, "\n");
+    mark(r, END_THINK);
+    put(r, "\n\n");
+}
+
 static void
 put_assistant(render_t *r, const di_msg_t *m, size_t i)
 {
-    size_t k;
+    bool     last = i + 1 == r->conv->n_msgs;
+    di_str_t content = m->content;
+    size_t   k;
 
     begin(r, "assistant\n");
 
-    if (r->conv->thinking && i > r->last_query
-        && (m->reasoning.len > 0 || m->prefix))
-    {
+    if (m->prefix && r->conv->thinking && content.len == 0) {
         mark(r, THINK);
         put(r, "\n");
         di_pieces_str(r->out, m->reasoning);
-        if (m->prefix && m->content.len == 0)
-            return;
-        put(r, "\n");
-        mark(r, END_THINK);
-        put(r, "\n\n");
+        return;
     }
 
-    di_pieces_str(r->out, m->content);
+    if (r->d->shows && i > r->last_query && (last || m->reasoning.len > 0)) {
+        put_thought(r, m->reasoning);
+        content = skip_newlines(content);
+
+    } else if (r->d->opens && !r->d->shows && !last) {
+        content = skip_newlines(content);            /* QwQ                  */
+    }
+
+    di_pieces_str(r->out, content);
     if (m->prefix)
         return;
 
@@ -268,6 +319,20 @@ put_result(render_t *r, size_t i)
         end(r);
 }
 
+static bool
+is_query(const di_msg_t *m)
+{
+    const size_t open = sizeof("<tool_response>") - 1;
+    const size_t close = sizeof("</tool_response>") - 1;
+    di_str_t     s = m->content;
+
+    return m->role == DI_ROLE_USER
+           && (s.len < open || s.len < close
+               || memcmp(s.data, "<tool_response>", open) != 0
+               || memcmp(s.data + s.len - close, "</tool_response>", close)
+                  != 0);
+}
+
 static int
 put_message(render_t *r, size_t i, di_err_t *err)
 {
@@ -294,6 +359,19 @@ put_message(render_t *r, size_t i, di_err_t *err)
     }
 }
 
+/* What an answer begins with. */
+static void
+open_thought(render_t *r)
+{
+    if (r->d->opens) {
+        mark(r, THINK);
+        put(r, "\n");
+
+    } else if ((r->d->base.caps & DI_CAN_THINK) && !r->conv->thinking) {
+        put_thought(r, (di_str_t) { NULL, 0 });
+    }
+}
+
 static int
 qwen_render(const di_dialect_t *dialect, const di_conv_t *conv,
             di_pieces_t *pieces, di_err_t *err)
@@ -306,9 +384,12 @@ qwen_render(const di_dialect_t *dialect, const di_conv_t *conv,
     if (conv->n_msgs == 0)
         return di_err_set(err, DI_EINVAL, 0, "messages: empty conversation");
 
-    for (i = 0; i < conv->n_msgs; i++) {
-        if (conv->msgs[i].role == DI_ROLE_USER)
+    r.last_query = conv->n_msgs - 1;
+    for (i = conv->n_msgs; i-- > 0; ) {
+        if (is_query(&conv->msgs[i])) {
             r.last_query = i;
+            break;
+        }
     }
 
     for (i = put_front(&r); i < conv->n_msgs && rc == DI_OK; i++)
@@ -316,13 +397,7 @@ qwen_render(const di_dialect_t *dialect, const di_conv_t *conv,
 
     if (rc == DI_OK && conv->open_assistant && !conv->msgs[i - 1].prefix) {
         begin(&r, "assistant\n");
-
-        if ((r.d->base.caps & DI_CAN_THINK) && !conv->thinking) {
-            mark(&r, THINK);
-            put(&r, "\n\n");
-            mark(&r, END_THINK);
-            put(&r, "\n\n");
-        }
+        open_thought(&r);
     }
 
     return rc == DI_OK && r.no_memory
@@ -351,7 +426,8 @@ put_up_to(di_ebnf_t *w, int which)
     put_mark(w, which);
 }
 
-/* The model opens its reasoning itself, unless it goes on one. */
+/* The model opens its reasoning itself, unless the prompt does or it goes on
+ * one. */
 static void
 qwen_reasoning(di_ebnf_t *w)
 {
@@ -363,7 +439,7 @@ qwen_reasoning(di_ebnf_t *w)
                        " thinks: its vocabulary has no token for the mark of a"
                        " call.");
 
-    if (w->parsing->stage == DI_STAGE_REASONING_START
+    if (w->parsing->stage == DI_STAGE_REASONING_START && !d->opens
         && !c->msgs[c->n_msgs - 1].prefix)
     {
         put_mark(w, THINK);
@@ -416,11 +492,9 @@ qwen_knows(di_str_t template_text, bool *yes)
         NULL,
     };
     static const char *const coder[] = { "<function=", NULL };
-    static const char *const always[] = { "assistant\\n<think>\\n' }}", NULL };
 
     *yes = di_dialect_has(template_text, marks)
-           && !di_dialect_has(template_text, coder)
-           && !di_dialect_has(template_text, always);
+           && !di_dialect_has(template_text, coder);
     return DI_OK;
 }
 
@@ -433,22 +507,44 @@ qwen_close(di_dialect_t *dialect)
     free(d);
 }
 
+static bool
+says(di_str_t template_text, const char *mark)
+{
+    const char *const marks[] = { mark, NULL };
+
+    return di_dialect_has(template_text, marks);
+}
+
+/* What the template's words say of it.  A file may have the newlines of its
+ * literals as they are or escaped. */
+static void
+set_kind(qwen_t *d, di_str_t t)
+{
+    d->opens = says(t, "assistant\\n<think>\\n")
+               || says(t, "assistant\n<think>\n");
+    d->shows = says(t, "last_query_index");
+    d->gap = says(t, "\\n\\n# Tools") || says(t, "\n\n# Tools");
+
+    d->base.caps = DI_CAN_TOOLS | DI_CAN_PREFIX;
+    if (d->opens)
+        d->base.caps |= DI_CAN_THINK | DI_MUST_THINK;
+    else if (says(t, "enable_thinking"))
+        d->base.caps |= DI_CAN_THINK;
+}
+
 static int
 qwen_open(const di_vocab_t *vocab, di_str_t template_text,
           di_dialect_t **dialect, di_err_t *err)
 {
-    static const char *const hybrid[] = { "enable_thinking", NULL };
-    qwen_t                  *d = calloc(1, sizeof(*d));
-    int                      i, rc = DI_OK;
+    qwen_t *d = calloc(1, sizeof(*d));
+    int     i, rc = DI_OK;
 
     if (d == NULL)
         return di_err_set(err, DI_ENOMEM, 0, "out of memory");
 
     d->base.ops = &di_dialect_qwen;
-    d->base.caps = DI_CAN_TOOLS | DI_CAN_PREFIX;
     d->rendering = vocab == NULL;
-    if (di_dialect_has(template_text, hybrid))
-        d->base.caps |= DI_CAN_THINK;
+    set_kind(d, template_text);
 
     for (i = 0; i < N_SPECIAL && rc == DI_OK; i++)
         if (i < N_NEEDED)
