@@ -344,12 +344,29 @@ check_json_calls(void)
         { "See {\"name\": \"f\", \"parameters\": {}}",
           "T:See {\"name\": \"f\", \"parameters\": {}}" },
         { "Hello", "T:Hello" },
+        { "\4{\"name\": \"f\", \"parameters\": {}}", "C:f|A:{}" },
+        { "\4brave_search.call(query=\"a \"b\", \\c\", n=\"\")",
+          "C:brave_search|A:{\"query\": \"a \\\"b\\\", \\\\c\","
+          " \"n\": \"\"}" },
+        { "\4f.call()\n", "C:f|A:{}" },
+        { "\4f.call(x=1)", "T:<|python_tag|>f.call(x=1)" },
+        { "\4print(\"hi\")", "T:<|python_tag|>print(\"hi\")" },
+        { "f.call()", "T:f.call()" },
+        { "x\4{\"name\": \"f\", \"parameters\": {}}",
+          "T:x<|python_tag|>{\"name\": \"f\", \"parameters\": {}}" },
+        { "<{\"name\": \"f\", \"parameters\": {}}",
+          "T:<{\"name\": \"f\", \"parameters\": {}}" },
+        { "<|python\n", "T:<|python\n" },
+        { "<\4x", "T:<<|python_tag|>x" },
     };
     di_parse_options_t o = options(DI_SPELL_HERMES, DI_START_ANSWER);
     size_t             i;
 
     for (i = 0; i < sizeof(qwen) / sizeof(qwen[0]); i++)
         expect(&o, qwen[i].script, qwen[i].want);
+
+    o.start = DI_START_REASONING;        /* the prompt opened it            */
+    expect(&o, "plan\n" TH "\n\nx", "R:plan|T:x");
 
     o = options(DI_SPELL_LLAMA3, DI_START_ANSWER);
     for (i = 0; i < sizeof(llama) / sizeof(llama[0]); i++)

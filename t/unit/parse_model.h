@@ -2,10 +2,11 @@
  * parse_model.h - runs a parser over symbols and writes down what came, for
  * the test and the fuzz target.
  *
- * A script is bytes; in it \1 is DeepSeek's marker, \2 the end of thinking
- * and \3 its beginning.  Fed as tokens each byte is a token and each marker
- * its own; fed as text the markers are spelled.  The record has a letter for
- * each kind and then what came, joined: "R:plan|T:answer|C:get|A:{}".
+ * A script is bytes; in it \1 is DeepSeek's marker, \2 the end of thinking,
+ * \3 its beginning and \4 Llama's mark of a call.  Fed as tokens each byte is
+ * a token and each marker its own; fed as text the markers are spelled.  The
+ * record has a letter for each kind and then what came, joined:
+ * "R:plan|T:answer|C:get|A:{}".
  */
 
 #ifndef PARSE_MODEL_H
@@ -20,6 +21,7 @@
 #define PARSE_DSML   "\xef\xbd\x9c" "DSML" "\xef\xbd\x9c"
 #define PARSE_THINK  "</think>"
 #define PARSE_OPEN   "<think>"
+#define PARSE_PYTHON "<|python_tag|>"
 
 typedef struct {
     char   text[1 << 16];
@@ -33,7 +35,7 @@ static inline di_vocab_t *
 parse_vocab(const di_str_t *words, size_t n_words)
 {
     static const char *const special[] = {
-        "<|endoftext|>", PARSE_DSML, PARSE_THINK, "<|pad|>", "<unused>",
+        "<|endoftext|>", PARSE_DSML, PARSE_THINK, PARSE_PYTHON, "<unused>",
         PARSE_OPEN,
     };
 
@@ -78,9 +80,10 @@ record_delta(void *ctx, const di_delta_t *d)
 static inline int32_t
 parse_id(unsigned char c)
 {
-    static const int32_t markers[] = { 0, TINY_START, TINY_END, TINY_USER };
+    static const int32_t markers[] = { 0, TINY_START, TINY_END, TINY_USER,
+                                       TINY_PAD };
 
-    return c >= 1 && c <= 3 ? markers[c] : c;
+    return c >= 1 && c <= 4 ? markers[c] : c;
 }
 
 /* A script with its markers spelled; the length. */
@@ -88,14 +91,14 @@ static inline size_t
 parse_spell(const char *script, size_t n, char *out)
 {
     static const char *const markers[] = { "", PARSE_DSML, PARSE_THINK,
-                                           PARSE_OPEN };
+                                           PARSE_OPEN, PARSE_PYTHON };
     const char *s;
     size_t      i, len, at = 0;
 
     for (i = 0; i < n; i++) {
         s = script + i;
         len = 1;
-        if (*s >= 1 && *s <= 3) {
+        if (*s >= 1 && *s <= 4) {
             s = markers[(int) *s];
             len = strlen(s);
         }

@@ -89,6 +89,8 @@ struct di_parse_s {
     size_t            head;      /* in bytes: where the run begins          */
     size_t            open;      /* in bytes: first that is undecided       */
     bool              fresh;
+    bool              begun;     /* fresh, but for what a pattern that may
+                                  * only stand here has taken so far        */
     bool              stoppable; /* stop strings may match in what is fed   */
     bool              under_way; /* some state is not 0                     */
     uint32_t          lone;      /* the only one that isn't, plus 1; else 0 */
@@ -433,6 +435,7 @@ enter(di_parse_t *p, uint8_t stage)
         return;
     }
     p->fresh = (stage & DI_FRESH) != 0 && p->stage->phase->leading[0] != '\0';
+    p->begun = false;
     forget(p);
 }
 
@@ -826,11 +829,11 @@ advance(const pattern_t *pat, uint32_t k, uint16_t symbol, bool text)
     return k + 1;
 }
 
-/* Of a guarded pattern. */
+/* Of a guarded pattern, k symbols of which were seen. */
 static inline bool
-may_match(const di_parse_t *p, const pattern_t *pat)
+may_match(const di_parse_t *p, const pattern_t *pat, uint32_t k)
 {
-    return pat->stop >= 0 ? p->stoppable : p->fresh;
+    return pat->stop >= 0 ? p->stoppable : p->fresh && p->begun == (k > 0);
 }
 
 /* Advance every automaton by a symbol; the one that is complete, or NULL.
@@ -849,7 +852,7 @@ step(di_parse_t *p, uint16_t symbol, bool text)
             continue;
 
         pat = &st->patterns[i];
-        if (pat->guarded && !may_match(p, pat)) {
+        if (pat->guarded && !may_match(p, pat, k)) {
             p->states[i] = 0;
             continue;
         }
@@ -876,6 +879,23 @@ step(di_parse_t *p, uint16_t symbol, bool text)
     return best;
 }
 
+/* Are the bytes [open, end) the beginning of a pattern that may only stand at
+ * the stage's start? */
+static bool
+has_begun(const di_parse_t *p, size_t end)
+{
+    const pattern_t *pat = p->stage->patterns;
+    uint32_t         i;
+
+    for (i = 0; p->under_way && i < p->stage->n; i++) {
+        if (pat[i].guarded && pat[i].stop < 0 && p->states[i] > 0
+            && bytes_of(&pat[i], p->states[i]) == end - p->open)
+            return true;
+    }
+
+    return false;
+}
+
 /* The symbol that ends at `end` in bytes. */
 static void
 take_symbol(di_parse_t *p, uint16_t symbol, size_t end, bool text)
@@ -891,13 +911,13 @@ take_symbol(di_parse_t *p, uint16_t symbol, size_t end, bool text)
     }
 
     if (p->fresh) {
-        if (symbol != 0 && symbol < 256
+        if (!p->begun && symbol != 0 && symbol < 256
             && strchr(p->stage->phase->leading, (int) symbol) != NULL) {
             decide(p, end - p->open, p->stage->phase->lead_act, NULL);
             forget(p);
             return;
         }
-        p->fresh = false;
+        p->fresh = p->begun = has_begun(p, end);
     }
 }
 
@@ -911,7 +931,7 @@ follow(di_parse_t *p, size_t at, size_t end, bool text)
     const pattern_t     *pat = &st->patterns[p->lone - 1];
     uint32_t             k = p->states[p->lone - 1];
 
-    if ((pat->guarded && !may_match(p, pat))
+    if ((pat->guarded && !may_match(p, pat, k))
         || (pat->text_from < pat->text_to && !text))
         return at;
 
@@ -1329,7 +1349,7 @@ di_parse_single(di_parse_t *p, int32_t id)
 static void
 watch_text(di_parse_t *p)
 {
-    bool    fresh = p->fresh;
+    bool    fresh = p->fresh && !p->begun;
     uint8_t stage = (uint8_t) (p->stage - p->stages);
 
     p->stages = p->rules->texts;

@@ -42,7 +42,7 @@ enum {
     DI_IF_JSON     = 1 << 1,
     DI_IF_NOT_JSON = 1 << 2,
     DI_NEWLINES    = 1 << 3,     /* newlines before the pattern belong to it */
-    DI_AT_START    = 1 << 4,     /* while the stage is fresh; one symbol    */
+    DI_AT_START    = 1 << 4,     /* while the stage is fresh                */
 };
 
 /* Of a rule's next stage: its leading bytes are still to be skipped. */

@@ -1,5 +1,11 @@
 /*
- * parse_body.c - a call that is one JSON object: {"name":..,"arguments":{..}}.
+ * parse_body.c - a call that is one JSON object: {"name":..,"arguments":{..}};
+ * or, as Llama 3.1 writes the tools that it was trained with,
+ *
+ *     NAME.call(KEY="VALUE", KEY="VALUE")
+ *
+ * where nothing is escaped: a value ends at the quote that the next key or the
+ * closing parenthesis follows.
  *
  * Once the name is complete and the arguments' value has begun as an object,
  * the call begins and its arguments go on as they come.  In every other order
@@ -210,6 +216,110 @@ di_body_add(di_body_t *b, const char *data, size_t len, di_body_give_pt give,
         head(b, give, ctx);
 }
 
+/* Length of the name at `at`. */
+static size_t
+word(di_str_t s, size_t at)
+{
+    size_t n;
+    char   c;
+
+    for (n = 0; at + n < s.len; n++) {
+        c = s.data[at + n];
+        if (c != '_' && !(c >= '0' && c <= '9') && !(c >= 'a' && c <= 'z')
+            && !(c >= 'A' && c <= 'Z'))
+            break;
+    }
+
+    return n;
+}
+
+static bool
+follows(di_str_t s, size_t at, const char *text)
+{
+    size_t n = strlen(text);
+
+    return at <= s.len && s.len - at >= n && memcmp(s.data + at, text, n) == 0;
+}
+
+/* Length of KEY=" at `at`, or 0. */
+static size_t
+key_at(di_str_t s, size_t at)
+{
+    size_t n = word(s, at);
+
+    return n > 0 && follows(s, at + n, "=\"") ? n + 2 : 0;
+}
+
+/* Where the value at `at` ends; s.len: nowhere. */
+static size_t
+value_end(di_str_t s, size_t at)
+{
+    for (; at < s.len; at++) {
+        if (s.data[at] == '"'
+            && ((follows(s, at + 1, ")") && at + 2 == s.len)
+                || (follows(s, at + 1, ", ") && key_at(s, at + 3) > 0)))
+            break;
+    }
+
+    return at;
+}
+
+/* The arguments, behind the opening parenthesis, as JSON. */
+static bool
+keywords(di_str_t s, size_t at, di_sbuf_t *json)
+{
+    size_t n, end;
+
+    di_sbuf_lit(json, "{");
+
+    while (!(json->len == 1 && follows(s, at, ")") && at + 1 == s.len)) {
+        n = key_at(s, at);
+        end = value_end(s, at + n);
+        if (n == 0 || end == s.len)
+            return false;
+
+        di_sbuf_lit(json, "\"");
+        di_sbuf_add(json, s.data + at, n - 2);
+        di_sbuf_lit(json, "\": \"");
+        di_json_add_inner(json, s.data + at + n, end - at - n);
+        di_sbuf_lit(json, "\"");
+
+        at = end + 1;
+        if (follows(s, at, ")"))
+            break;
+        di_sbuf_lit(json, ", ");
+        at += 2;
+    }
+
+    di_sbuf_lit(json, "}");
+    return !json->failed;
+}
+
+/* NAME.call(..) */
+static bool
+spoken(di_body_t *b, di_body_give_pt give, void *ctx)
+{
+    di_str_t  s = { b->text.data, b->text.len };
+    size_t    from = skip_spaces(&b->text, 0), n;
+    di_sbuf_t json = { 0 };
+    bool      call;
+
+    while (s.len > from && strchr(" \t\r\n", s.data[s.len - 1]) != NULL)
+        s.len--;
+
+    n = word(s, from);
+    call = n > 0 && follows(s, from + n, ".call(")
+           && keywords(s, from + n + sizeof(".call(") - 1, &json);
+
+    if (call) {
+        give(ctx, DI_DELTA_CALL, s.data + from, n);
+        give(ctx, DI_DELTA_ARGS, json.data, json.len);
+    }
+
+    di_sbuf_free(&json);
+    return call;
+}
+
 /* A complete object in a form that couldn't go out as it came. */
 static bool
 whole(di_body_t *b, di_body_give_pt give, void *ctx)
@@ -250,7 +360,8 @@ di_body_end(di_body_t *b, di_body_give_pt give, void *ctx)
     switch (b->state) {
     case DI_BODY_HEAD:
     case DI_BODY_WHOLE:
-        call = b->text.len != 0 && whole(b, give, ctx);
+        call = b->text.len != 0 && (whole(b, give, ctx)
+                                    || spoken(b, give, ctx));
         if (call)
             b->text.len = 0;
         break;

@@ -9,8 +9,9 @@
  * there, the spelling is the mark.
  *
  * Llama's call is the whole turn, {"name": "F", "parameters": {..}}, perhaps
- * behind <|python_tag|>.  So while tools are offered an answer that begins
- * with a brace is held until it shows what it is.
+ * behind <|python_tag|>, where F.call(..) is one, too.  So while tools are
+ * offered an answer that begins with a brace is held until it shows what it
+ * is.
  */
 
 #include "parse.h"
