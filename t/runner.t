@@ -64,19 +64,10 @@ sub failures {
 
 # Every nginx whose root is in the scratch directory.
 sub nginx_left {
-    my @pids = grep { DI::Proc::alive($_) }
-               map { m{/(\d+)/} } glob('/proc/[0-9]*/cmdline');
-
-    return grep { (readlink("/proc/$_/exe") // '') =~ /nginx/
-                  && open_under($_, $dir) } @pids;
+    return grep { (readlink("/proc/$_/exe") // '') =~ /nginx/ } users($dir);
 }
 
-sub open_under {
-    my ($pid, $prefix) = @_;
-
-    return grep { (readlink($_) // '') =~ /^\Q$prefix\E/ }
-           glob("/proc/$pid/fd/*");
-}
+sub users { return DI::Proc::users_of($_[0]) }
 
 subtest 'blocks that must pass' => sub {
     for my $mode ('', 'TEST_NGINX_USE_HUP', 'TEST_NGINX_MASTER_PROCESS',
@@ -170,6 +161,25 @@ subtest 'nothing is left over' => sub {
 GET /t
 --- timeout: 60
 END
+
+    # It may be on its way when the test ends: here it takes a second from its
+    # becoming a daemon to its pid file.
+    DI::Proc::spew("$dir/late", <<'END');
+#!/bin/sh
+setsid sh -c 'sleep 1; echo $$ > "$0/logs/nginx.pid"; exec sleep 600' "$2" \
+    3>> "$6" &
+END
+    chmod(0755, "$dir/late");
+    for my $signal (qw(TERM KILL)) {
+        write_test('late', $slow);
+        my $pid = start_test('late', TEST_NGINX_BINARY => "$dir/late");
+        ok(DI::Proc::wait_until(20, sub { users("$dir/t") }),
+           'a server is starting');
+        kill($signal, $pid);
+        ok(DI::Proc::wait_until(20, sub { !users("$dir/t") }),
+           "and is gone after SIG$signal");
+        DI::Proc::stop($pid, TERM => 2);
+    }
 
     for my $signal (qw(INT TERM HUP KILL)) {
         for my $master (0, 1) {

@@ -124,7 +124,7 @@ sub workers_of {
     my ($master) = @_;
 
     return grep { DI::Proc::slurp("/proc/$_/cmdline") =~ /^nginx: worker/ }
-           split ' ', DI::Proc::slurp("/proc/$master/task/$master/children");
+           DI::Proc::children_of($master);
 }
 
 sub leaving {

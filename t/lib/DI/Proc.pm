@@ -294,18 +294,43 @@ sub guard_loop {
     kill_all(keys(%pid), pids_in(keys %file));
 }
 
+# A daemon whose parent has just left has its log open, but no pid file yet.
 sub pids_in {
-    my @found = map { (read_pidfile($_), read_pidfile("$_.oldbin")) } @_;
+    my @found = map {
+        my $path = $_;
+        my ($dir) = $path =~ m{^(.*)/};
+
+        wait_until(5, sub { read_pidfile($path) || !users_of($dir) });
+        (read_pidfile($path), read_pidfile("$path.oldbin"));
+    } @_;
 
     return grep { defined } @found;
 }
 
+# Processes, other than this one, that have files open below a folder.
+sub users_of {
+    my ($dir) = @_;
+    my @pids = grep { $_ != $$ } map { m{^/proc/(\d+)} } glob('/proc/[0-9]*');
+
+    return grep {
+        grep { (readlink($_) // '') =~ m{^\Q$dir\E/} } glob("/proc/$_/fd/*")
+    } @pids;
+}
+
+# The workers of a master that has to be killed would live on.
 sub kill_all {
     my @pids = grep { alive($_) } @_;
 
     kill('TERM', @pids);
-    wait_until(2, sub { !grep { alive($_) } @pids });
-    kill('KILL', grep { alive($_) } @pids);
+    wait_until(10, sub { !grep { alive($_) } @pids });
+    @pids = grep { alive($_) } @pids;
+    kill('KILL', @pids, map { children_of($_) } @pids);
+}
+
+sub children_of {
+    my ($pid) = @_;
+
+    return split ' ', slurp("/proc/$pid/task/$pid/children");
 }
 
 END {
