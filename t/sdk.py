@@ -15,7 +15,7 @@ import openai
 from openai.types import Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from sdk_check import run, test, whole
+from sdk_check import FULL, middle, run, test, whole
 
 URL = sys.argv[1]
 ASK = {"model": "m", "temperature": 0, "max_tokens": 12,
@@ -23,7 +23,7 @@ ASK = {"model": "m", "temperature": 0, "max_tokens": 12,
                     {"role": "user", "content": "Name three colours."}]}
 
 client = openai.OpenAI(base_url=URL, api_key="none", max_retries=0,
-                       timeout=60)
+                       timeout=300)
 
 def create(**more):
     return whole(client.chat.completions.create(**{**ASK, **more}),
@@ -118,17 +118,19 @@ def logprobs():
 
 @test
 def a_stop_string():
-    text = create().choices[0].message.content
-    stop = text[4:7]
-    r = create(stop=[stop])
+    text = create(extra_body=FULL).choices[0].message.content
+    stop = middle(text)
+    r = create(stop=[stop], extra_body=FULL)
     assert r.choices[0].message.content == text[:text.index(stop)]
     assert r.choices[0].finish_reason == "stop"
-    assert text_of(stream(stop=stop)) == text[:text.index(stop)]
+    assert text_of(stream(stop=stop, extra_body=FULL)) \
+        == text[:text.index(stop)]
 
 
 @test
 def max_completion_tokens():
-    r = create(max_tokens=openai.omit, max_completion_tokens=3)
+    r = create(max_tokens=openai.omit, max_completion_tokens=3,
+               extra_body=FULL)
     assert r.usage.completion_tokens == 3
     assert r.choices[0].finish_reason == "length"
 
@@ -151,13 +153,14 @@ def a_stream_that_is_left():
 @test
 def the_stream_helper():
     # it takes an answer that was cut by max_tokens for a failure
-    stop = create().choices[0].message.content[4:7]
-    with client.chat.completions.stream(**{**ASK, "stop": stop}) as s:
+    stop = middle(create(extra_body=FULL).choices[0].message.content)
+    ask = {"stop": stop, "extra_body": FULL}
+    with client.chat.completions.stream(**{**ASK, **ask}) as s:
         kinds = {event.type for event in s}
         r = s.get_final_completion()
     assert "content.delta" in kinds
     assert r.choices[0].message.content \
-        == create(stop=stop).choices[0].message.content
+        == create(**ask).choices[0].message.content
 
 
 @test
@@ -192,7 +195,7 @@ def errors():
 @test
 def a_model_without_an_engine():
     away = openai.OpenAI(base_url=URL + "/away", api_key="none",
-                         max_retries=0, timeout=60)
+                         max_retries=0, timeout=300)
     e = raises(openai.InternalServerError,
                lambda: away.chat.completions.create(
                    **{**ASK, "model": "away"}),
@@ -203,7 +206,7 @@ def a_model_without_an_engine():
 @test
 def keys():
     locked = openai.OpenAI(base_url=URL + "/locked", api_key="wrong",
-                           max_retries=0, timeout=60)
+                           max_retries=0, timeout=300)
     raises(openai.AuthenticationError,
            lambda: locked.chat.completions.create(**ASK),
            401, "invalid_api_key")
@@ -222,7 +225,7 @@ def async_client():
 
     async def run():
         async with openai.AsyncOpenAI(base_url=URL, api_key="none",
-                                      max_retries=0, timeout=60) as c:
+                                      max_retries=0, timeout=300) as c:
             r = whole(await c.chat.completions.create(**ASK), ChatCompletion)
             texts = await asyncio.gather(*(ask(c, i) for i in range(4)))
         return r, texts

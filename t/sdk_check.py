@@ -3,10 +3,16 @@
 A test is a function under @test; run() prints "ok NAME" or "not ok NAME:
 reason" for each.  whole() checks an object against the SDK's own type,
 strictly: the SDKs build objects without checking them.
+
+What a model says differs between CPUs.  A test of its text compares answers
+with each other, and what it needs of an answer's length it asks for: FULL
+makes it as long as max_tokens says.
 """
 
 import sys
 import traceback
+
+FULL = {"ignore_eos": True}
 
 tests = []
 
@@ -44,6 +50,12 @@ def whole(obj, kind=None, allow=()):
     assert isinstance(obj, kind), type(obj)
     type(obj).model_validate_json(obj.to_json(), strict=True)
     return known(obj, allow)
+
+
+def middle(text):
+    """A few characters from inside a text, to stop at."""
+    assert len(text) >= 6, text
+    return text[len(text) // 2:][:3]
 
 
 def run():

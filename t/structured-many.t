@@ -3,7 +3,8 @@
 # without jumps over forced text, with and without drafts.
 #
 # $STRUCTURED_N is the number of generations for each (50; `make structured`
-# has 1,000).  Python needs jsonschema (t/sdk-venv.sh).
+# has 1,000), $STRUCTURED_SEED the first one's seed (1).  Python needs
+# jsonschema (t/sdk-venv.sh).
 
 use strict;
 use warnings;
@@ -15,6 +16,7 @@ use DI::Proc;
 use Test::More;
 
 my $n = $ENV{STRUCTURED_N} // 50;
+my $seed = $ENV{STRUCTURED_SEED} // 1;
 my $cache = $ENV{XDG_CACHE_HOME} // "$ENV{HOME}/.cache";
 my $python = $ENV{TEST_DEEPINFER_SDK_PYTHON}
              // "$cache/ngx_deepinfer/sdk/bin/python";
@@ -48,7 +50,8 @@ END
     my $status;
     my $pid = DI::Proc::spawn(name => 'structured.py', out => $out, cmd => [
         $python, 't/structured.py', 'http://127.0.0.1:' . $nginx->port, 'm',
-        '--n', $n, '--max-tokens', 120, '--fields', $e->{fields} // '{}']);
+        '--n', $n, '--seed', $seed, '--max-tokens', 120,
+        '--fields', $e->{fields} // '{}']);
 
     DI::Proc::wait_until(60 + 5 * $n, sub {
         defined($status = DI::Proc::status_of($pid));
