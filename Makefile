@@ -155,7 +155,9 @@ deps-check: want := $(DEPS) $(DEPS_TEST) $(DEPS_CHECK)
 deps deps-test deps-check:
 	@conf/deps.sh $(want)
 
+# The time-out is that of a silent server, on a machine that others overload.
 TEST_ENV      := TEST_NGINX_BINARY='$(NGINX)' TEST_NGINX_RANDOMIZE=1 \
+                 TEST_NGINX_TIMEOUT=30 \
                  TEST_NGINX_LOAD_MODULES='$(abspath $(MODULE))' \
                  TEST_DEEPINFER_ENGINE='$(abspath $(ENGINE))' \
                  TEST_DEEPINFER_MODEL='$(MODEL)'

@@ -47,7 +47,7 @@ END
 END2
 my $port = $nginx->port;
 
-ok(DI::Proc::wait_until(20, sub {
+ok(DI::Proc::eventually(sub {
     http_get($port, '/health')->{status} == 200;
 }), 'healthy');
 

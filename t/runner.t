@@ -173,10 +173,10 @@ END
     for my $signal (qw(TERM KILL)) {
         write_test('late', $slow);
         my $pid = start_test('late', TEST_NGINX_BINARY => "$dir/late");
-        ok(DI::Proc::wait_until(20, sub { users("$dir/t") }),
+        ok(DI::Proc::eventually(sub { users("$dir/t") }),
            'a server is starting');
         kill($signal, $pid);
-        ok(DI::Proc::wait_until(20, sub { !users("$dir/t") }),
+        ok(DI::Proc::eventually(sub { !users("$dir/t") }),
            "and is gone after SIG$signal");
         DI::Proc::stop($pid, TERM => 2);
     }
@@ -186,10 +186,10 @@ END
             write_test('slow', $slow);
             my $pid = start_test('slow', $master
                                  ? (TEST_NGINX_MASTER_PROCESS => 1) : ());
-            ok(DI::Proc::wait_until(20, sub { nginx_left() }),
+            ok(DI::Proc::eventually(sub { nginx_left() }),
                "nginx runs (master: $master)");
             kill($signal, $pid);
-            ok(DI::Proc::wait_until(10, sub { !nginx_left() }),
+            ok(DI::Proc::eventually(sub { !nginx_left() }),
                "and is gone after SIG$signal");
             DI::Proc::stop($pid, TERM => 2);
         }
@@ -200,7 +200,7 @@ END
                        . "[sub {}]\n--- wait: never\n");
     my ($status) = run_test('dies');
     isnt($status, 0, 'a die in the middle: exit status');
-    ok(DI::Proc::wait_until(10, sub { !nginx_left() }), 'no nginx after it');
+    ok(DI::Proc::eventually(sub { !nginx_left() }), 'no nginx after it');
 };
 
 done_testing();

@@ -123,7 +123,7 @@ END
 END2
 
 for my $uri ('/health', '/v41/health') {
-    ok(DI::Proc::wait_until(20, sub {
+    ok(DI::Proc::eventually(sub {
         http_get($nginx->port, $uri)->{status} == 200;
     }), "$uri: healthy");
 }
@@ -140,7 +140,7 @@ sub run_script {
         out  => "$root/sdk.out",
     );
 
-    DI::Proc::wait_until(300, sub {
+    DI::Proc::wait_until(1200, sub {
         defined($status = DI::Proc::status_of($pid));
     });
     is($status, 0, "$name ended well");

@@ -52,9 +52,9 @@ class Reading(BaseModel):
 
 def clients(url):
     return (openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0,
-                          timeout=120),
+                          timeout=300),
             anthropic.Anthropic(base_url=url, api_key="none", max_retries=0,
-                                timeout=120))
+                                timeout=300))
 
 
 ours, theirs = clients(URL)

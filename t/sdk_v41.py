@@ -49,9 +49,9 @@ MESSAGE_TOOLS = [{"name": n, "description": f"Does {n}.", "input_schema": s}
                  for n, s in SCHEMAS.items()]
 
 ours = openai.OpenAI(base_url=URL + "/v1", api_key="none", max_retries=0,
-                     timeout=60)
+                     timeout=300)
 theirs = anthropic.Anthropic(base_url=URL, api_key="none", max_retries=0,
-                             timeout=60)
+                             timeout=300)
 
 # DeepSeek's own field of Chat Completions, which the SDK keeps as it comes
 OWN = ("reasoning_content",)

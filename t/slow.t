@@ -89,9 +89,9 @@ sub stream {
 }
 
 sub engine_logs {
-    my ($from, $pattern, $timeout) = @_;
+    my ($from, $pattern) = @_;
 
-    return DI::Proc::wait_until($timeout // 5, sub {
+    return DI::Proc::eventually(sub {
         substr($engine->log, $from) =~ $pattern;
     });
 }
@@ -102,7 +102,7 @@ sub rss {
     return DI::Proc::slurp("/proc/$pid/status") =~ /VmRSS:\s+(\d+)/ && $1;
 }
 
-ok(DI::Proc::wait_until(10, sub {
+ok(DI::Proc::eventually(sub {
     http_post($port, '/v1/chat/completions',
               { model => 'echo', messages => [{ role => 'user',
                 content => 'a' }] })->{status} == 200;
@@ -132,7 +132,7 @@ for my $api (@apis) {
 
     $from = length $engine->log;
     $client = stream($uri, $body);
-    ok(engine_logs($from, qr/cancel/, 10),
+    ok(engine_logs($from, qr/cancel/),
        "$uri: send_timeout ends a stalled one");
     is(substr($engine->log, $from) =~ /pause/, 1, "$uri: which had paused");
 }

@@ -11,10 +11,10 @@ skips=()
 
 for program in "$@"; do
     name=$(basename "$program")
-    begin=${EPOCHREALTIME/./}
+    begin=${EPOCHREALTIME/[.,]/}         # a comma in some locales
     output=$(timeout -k 5 "${UNIT_TIMEOUT:-900}" "$program" 2>&1)
     status=$?
-    ms=$(((${EPOCHREALTIME/./} - begin) / 1000))
+    ms=$(((${EPOCHREALTIME/[.,]/} - begin) / 1000))
 
     while IFS= read -r line; do
         [[ $line == SKIP* ]] && skips+=("$name: ${line#SKIP }")

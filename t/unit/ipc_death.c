@@ -10,7 +10,7 @@
 
 #include "ipc_test.h"
 
-#define PATIENCE_MS 5000
+#define PATIENCE_MS 60000
 
 /* Die at this step, if it is the one. */
 #define STEP(n)                                                             \
@@ -185,9 +185,12 @@ test_worker_dies(void)
 
 #define ENGINE_STEPS 8
 
+/* It doesn't begin before its worker has connected, or rather closed the other
+ * end of `go`: at step 0 the hello must find it listening. */
 static void
-doomed_engine(int k)
+doomed_engine(int k, int go)
 {
+    char                 none;
     di_event_t           ev = token_event(1, 1);
     di_ipc_msg_t         msg;
     di_ipc_server_t     *server;
@@ -195,7 +198,8 @@ doomed_engine(int k)
 
     if (di_ipc_server_open(path, &conf, &server, NULL) != DI_OK)
         _exit(1);
-    (void) poll(NULL, 0, 20);
+    if (read(go, &none, 1) != 0)
+        _exit(1);
     STEP(0);                     /* listening: hellos wait in the backlog   */
     while (di_ipc_server_conns(server) == 0)
         (void) di_ipc_server_wait(server, -1);
@@ -249,7 +253,7 @@ read_until_death(di_ipc_client_t *client)
 static void
 test_engine_dies(void)
 {
-    int              k, rc, before;
+    int              k, rc, before, go[2];
     pid_t            pid;
     int32_t          prompt[] = { 1, 2, 3 };
     di_ipc_client_t *client;
@@ -260,11 +264,16 @@ test_engine_dies(void)
 
     /* Each engine but the first finds the socket that a dead one left. */
     for (k = 0; k < ENGINE_STEPS; k++) {
+        CHECK_EQ_INT(pipe(go), 0);
         pid = fork();
-        if (pid == 0)
-            doomed_engine(k);
+        if (pid == 0) {
+            (void) close(go[1]);
+            doomed_engine(k, go[0]);
+        }
 
         client = open_client();
+        (void) close(go[0]);
+        (void) close(go[1]);
         CHECK(client != NULL);
         if (client == NULL)
             break;
@@ -291,7 +300,7 @@ int
 main(void)
 {
     begin();
-    (void) alarm(120);
+    (void) alarm(600);
     test_worker_dies();
     test_engine_dies();
     return end("ipc_death");

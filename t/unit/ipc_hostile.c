@@ -411,7 +411,7 @@ test_descriptors(void)
     di_ipc_server_t *server = serve(LONG);
 
     raw_join(server, &raw);
-    (void) alarm(20);
+    (void) alarm(300);
 
     /* The eventfd blocking and full, then read empty under the engine. */
     CHECK_EQ_INT(fcntl(raw.fd[DI_FD_ENGINE_BELL], F_SETFL, 0), 0);

@@ -461,7 +461,7 @@ int
 main(void)
 {
     begin();
-    (void) alarm(120);
+    (void) alarm(600);
     test_lost_wake_ups();
     test_lost_one_way();
     test_room_wakes();

@@ -20,7 +20,7 @@ our @EXPORT_OK = qw(decode_json encode_json http_get http_post http_request
                     curl has_h2
                     stream_text);
 
-use constant TIMEOUT => 20;         # seconds, of steps that have none
+use constant TIMEOUT => 2 * DI::Proc::PATIENCE;    # of steps that have none
 
 my $json = JSON::PP->new->utf8->canonical->allow_nonref;
 

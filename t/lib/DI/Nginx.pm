@@ -36,10 +36,10 @@ sub start {
     $self->command() == 0
         or die "nginx does not start:\n"
                . DI::Proc::slurp("$root/logs/output.txt");
-    $self->{pid} = DI::Proc::wait_until(5, sub {
+    $self->{pid} = DI::Proc::eventually(sub {
         DI::Proc::read_pidfile("$root/logs/nginx.pid");
     }) // die "nginx writes no pid file\n";
-    DI::Proc::wait_until(5, sub {
+    DI::Proc::eventually(sub {
         $self->workers == $self->{workers};
     }) or die "nginx starts no workers:\n" . $self->log;
     return $self;
@@ -107,8 +107,9 @@ sub command {
         out  => "$root/logs/output.txt",
     );
 
-    DI::Proc::wait_until(20, sub { defined DI::Proc::status_of($pid) })
-        or die "nginx @args hangs\n";
+    DI::Proc::eventually(sub {
+        defined DI::Proc::status_of($pid);
+    }) or die "nginx @args hangs\n";
     DI::Proc::forget($pid);
     return DI::Proc::status_of($pid) >> 8;
 }
@@ -140,7 +141,7 @@ sub reload {
     my %old = map { $_ => 1 } $self->workers;
 
     kill('HUP', $self->{pid});
-    DI::Proc::wait_until(10, sub {
+    DI::Proc::eventually(sub {
         my @now = $self->workers;
         @now == $self->{workers} && !grep { $old{$_} } @now;
     }) or die "no new workers after a reload:\n" . $self->log;
@@ -170,7 +171,7 @@ sub log {
 sub wait_log {
     my ($self, $pattern, $timeout, $name) = @_;
 
-    return DI::Proc::wait_until($timeout // 5, sub {
+    return DI::Proc::wait_until($timeout // DI::Proc::PATIENCE, sub {
         $self->log($name) =~ $pattern;
     });
 }

@@ -23,6 +23,10 @@ use POSIX qw(:sys_wait_h);
 use Socket;
 use Time::HiRes qw(time);
 
+# Seconds that any step may take on a machine that others overload: what a test
+# looks for is loss and hanging, and only one that fails waits so long.
+use constant PATIENCE => 60;
+
 my $owner = $$;         # the test process; a fork of it must not clean up
 my %running;            # pid => name, direct children not yet reaped
 my %exit_status;        # pid => $? of those that were reaped
@@ -64,6 +68,8 @@ sub wait_until {
         $step *= 1.5 if $step < 0.02;
     }
 }
+
+sub eventually { return wait_until(PATIENCE, @_) }
 
 # True while the process runs.  A zombie that its parent has not collected
 # counts as gone: pid 1 of a container may never collect.
@@ -300,7 +306,7 @@ sub pids_in {
         my $path = $_;
         my ($dir) = $path =~ m{^(.*)/};
 
-        wait_until(5, sub { read_pidfile($path) || !users_of($dir) });
+        eventually(sub { read_pidfile($path) || !users_of($dir) });
         (read_pidfile($path), read_pidfile("$path.oldbin"));
     } @_;
 

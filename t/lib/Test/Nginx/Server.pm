@@ -173,8 +173,7 @@ sub start {
 
     my $starter = DI::Proc::spawn(name => 'nginx', cmd => \@command,
                                   out => $self->output_file, env => \%env);
-    my $patience = $self->{valgrind} ? 60 : 10;
-    my $ended = DI::Proc::wait_until($patience, sub {
+    my $ended = DI::Proc::eventually(sub {
         defined DI::Proc::status_of($starter);
     });
     DI::Proc::stop($starter) if !$ended;
@@ -183,7 +182,7 @@ sub start {
     my $status = $ended ? DI::Proc::status_of($starter) : -1;
     return $status >> 8 || $status if $status;
 
-    $self->{pid} = DI::Proc::wait_until(5, sub {
+    $self->{pid} = DI::Proc::eventually(sub {
         DI::Proc::read_pidfile($self->pidfile);
     });
     return -1 if !$self->{pid};
@@ -229,7 +228,7 @@ sub reload {
     $self->write_conf($conf);
     kill('HUP', $self->{pid});
     my $failed;
-    my $done = DI::Proc::wait_until(10, sub {
+    my $done = DI::Proc::eventually(sub {
         my $log = DI::Proc::slurp($self->log_file('error'), $offset);
         return $failed = 1 if $log =~ /\[emerg\]/;
 
