@@ -12,6 +12,7 @@
  *                    value (items, properties) it names conjunctions again.
  *   schema_build.c   turns forms into rules, one rule for a conjunction, and
  *                    so meets recursion: there are finitely many conjunctions.
+ *                    Arrays and objects: schema_array.c, schema_object.c.
  *   schema_lang.c    sets of texts: numbers, strings, formats.
  *   schema.c         where schemas are, and what a reference refers to.
  */
