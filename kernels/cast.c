@@ -95,8 +95,8 @@ power_above(float x)
     return (uint8_t) (exp < 0 ? 0 : exp > 254 ? 254 : exp);
 }
 
-static uint8_t
-scale_byte(di_cast_t cast, float amax)
+uint8_t
+di_cast_scale(di_cast_t cast, float amax)
 {
     switch (cast) {
     case DI_CAST_E4M3_32:
@@ -126,7 +126,7 @@ di_cast_put(di_cast_t cast, const float *x, size_t n, uint8_t *data,
         amax = 0;
         for (size_t j = 0; j < run; j++)
             amax = fmaxf(amax, fabsf(x[j]));
-        scales[i / run] = scale_byte(cast, amax);
+        scales[i / run] = di_cast_scale(cast, amax);
         scale = scale_value(cast, scales[i / run]);
         for (size_t j = 0; j < run; j++) {
             if (cast == DI_CAST_E4M3_32) {

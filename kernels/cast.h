@@ -45,6 +45,9 @@ typedef enum {
 size_t di_cast_data_bytes(di_cast_t cast, size_t n);
 size_t di_cast_scale_bytes(di_cast_t cast, size_t n);
 
+/* The scale of a run whose largest magnitude is amax, as its byte. */
+uint8_t di_cast_scale(di_cast_t cast, float amax);
+
 void di_cast_put(di_cast_t cast, const float *x, size_t n, uint8_t *data,
                  uint8_t *scales);
 void di_cast_get(di_cast_t cast, const uint8_t *data, const uint8_t *scales,

@@ -33,13 +33,20 @@
  *                  are exact, block sums are scaled and added in order of
  *                  blocks.  KV bfloat16.
  *
+ *   DI_ARITH_MX    for models whose weights are floats of few bits: what they
+ *                  were made with.  To weights in E4M3 and E2M1 activations
+ *                  are E4M3 with a UE8M0 scale per 32 (scale: the smallest
+ *                  power of two that is not below amax / 448); all these
+ *                  values are exact in bfloat16.  A block's sum is one FMA
+ *                  chain, of each pair the second first, which is what
+ *                  VDPBF16PS does (AMX: two chains, as above), then scaled and
+ *                  added in order of blocks.  To float weights activations are
+ *                  the sum of two bfloat16 (2^-17 is lost), summed in float32
+ *                  by blocks.  KV bfloat16.
+ *
  * Weights in E4M3 and E2M1 (with UE8M0 scales) are read where the file's
- * mapping has them.  Both are exact in bfloat16: in BF16 a block's sum is made
- * as above without an offset, then scaled and added in order of blocks.  In
- * Q8 an E2M1 value is an integer of halves, so that its block sums are exact
- * too; an E4M3 value enters as float32: one FMA chain over the block with the
- * int8 values, of each pair the second first, which is what AVX-512's
- * VDPBF16PS does; then scaled.  None of these values is rounded.
+ * mapping has them; F32 and MX have products with them, MX has none with
+ * integer codes.  None of their values is rounded.
  *
  * Batch invariance: the bits of a row's result depend on that row's inputs
  * alone: not on the other rows, their number, how a prompt is cut into
@@ -80,6 +87,7 @@ typedef enum {
     DI_ARITH_F32  = 1,
     DI_ARITH_BF16 = 2,
     DI_ARITH_Q8   = 3,
+    DI_ARITH_MX   = 4,
 } di_arith_t;
 
 /* Formats of weights in files; the values are GGUF's ggml_type, or, for what

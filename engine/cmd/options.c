@@ -64,7 +64,7 @@ typedef struct {
 } option_t;
 
 static const char *const arith_words[] = { "auto", "f32", "bf16", "q8",
-                                           NULL };
+                                           "mx", NULL };
 static const char *const ops_words[] = { "ref", "avx2", "avxvnni",
                                          "avx512", "avx512bf16", "amx",
                                          NULL };
@@ -171,7 +171,7 @@ static const option_t options[] = {
     { "exact", NULL, ALL, K_CONST, AT(engine.model.arith), DI_ARITH_F32, 0,
       NULL, "compute in float32, caches unrounded: for checking" },
     { "arith", "NAME", ALL, K_NAME, AT(engine.model.arith), DI_ARITH_AUTO, 0,
-      arith_words, "auto (default), f32, bf16 or q8" },
+      arith_words, "auto (default), f32, bf16, q8 or mx" },
     { "ops", "NAME", ALL, K_WORD, AT(engine.model.ops), 0, 0, ops_words,
       "ref, avx2, avxvnni, avx512, avx512bf16 or amx; the best that there is" },
     { "log-level", "NAME", ALL, K_NAME, AT(engine.log_level), DI_LOG_ERROR,

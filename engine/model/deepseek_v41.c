@@ -522,6 +522,7 @@ v41_kv_copy(di_model_t *m, uint32_t dst, uint32_t src, uint32_t n_tokens)
 
 const di_family_t di_family_deepseek_v41 = {
     .arch = "deepseek_v41",
+    .arith = DI_ARITH_MX,
     .read_dir = di_v41_read,
     .n_tensors = di_v41_n_tensors,
     .tensor = di_v41_tensor,

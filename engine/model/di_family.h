@@ -33,6 +33,7 @@ typedef struct {
 
 typedef struct {
     const char *arch;            /* general.architecture, or model_type     */
+    di_arith_t  arith;           /* what DI_ARITH_AUTO means to it          */
 
     /* Fill m->info, m->geom and m->state from the file.  On an error state
      * is freed by close().  NULL: the family is no GGUF file's. */

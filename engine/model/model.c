@@ -195,7 +195,8 @@ static int
 open_device(di_model_t *m, di_err_t *err)
 {
     di_dev_conf_t conf = {
-        .arith = m->conf.arith,
+        .arith = m->conf.arith == DI_ARITH_AUTO ? m->family->arith
+                                                : m->conf.arith,
         .ops = m->conf.ops,
         .n_threads = m->conf.n_threads,
         .pin = m->conf.pin,

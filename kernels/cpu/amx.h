@@ -1,7 +1,7 @@
 /*
- * amx.h - inside of the AMX kernels of DI_ARITH_BF16.
+ * amx.h - inside of the AMX kernels.
  *
- * An activation row of k values is
+ * In DI_ARITH_BF16 an activation row of k values is
  *
  *     bfloat16 x[k]
  *     bfloat16 sum[k / 32][4]      each block's sum of x as {h, l, h, l}:
@@ -114,9 +114,6 @@ void di_amx_merge(const di_cpu_attn_t *a, const di_cpu_attn_item_t *item,
 void di_amx_matmul(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
                    size_t p0, size_t p1, size_t r0, size_t r1,
                    void *scratch);
-void di_amx_matmul_micro(const di_cpu_matmul_t *a,
-                         const di_cpu_wpart_t *part, size_t p0, size_t p1,
-                         size_t r0, size_t r1, void *scratch);
 size_t di_amx_panel_bytes(di_wtype_t type, size_t k);
 void di_amx_pack(const di_cpu_wpart_t *part, size_t k, size_t p);
 

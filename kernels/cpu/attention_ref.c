@@ -6,6 +6,7 @@
  * the query, which enters a bfloat16 product.
  */
 
+#include "mx.h"
 #include "ref.h"
 
 #include <math.h>
@@ -144,12 +145,18 @@ static void
 put_head(di_arith_t arith, const float *x, size_t head, size_t hd, size_t k,
          uint8_t *row)
 {
-    uint8_t piece[DI_CPU_HEAD_MAX * 4 + 64];
+    uint8_t piece[DI_CPU_HEAD_MAX * 6 + 64];
     size_t b = hd / 32, end = k / 32 * 8;
 
     di_ref_act(arith, x, hd, piece);
     if (arith == DI_ARITH_F32) {
         memcpy(row + head * hd * 4, piece, hd * 4);
+    } else if (arith == DI_ARITH_MX) {
+        memcpy(row + head * hd * 2, piece, hd * 2);
+        memcpy(row + di_mx_high_at(k) + head * hd * 2,
+               piece + di_mx_high_at(hd), hd * 2);
+        memcpy(row + di_mx_low_at(k) + head * hd * 2,
+               piece + di_mx_low_at(hd), hd * 2);
     } else if (arith == DI_ARITH_BF16) {
         memcpy(row + head * hd * 2, piece, hd * 2);
         memcpy(row + k * 2 + head * b * 8, piece + hd * 2, b * 8);

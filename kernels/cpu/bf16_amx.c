@@ -14,8 +14,8 @@
 #define ARCH_REQ_XCOMP_PERM 0x1023
 #define XFEATURE_XTILEDATA  18
 
-static bool
-usable(void)
+bool
+di_amx_usable(void)
 {
     unsigned a, b, c, d;
 
@@ -46,7 +46,7 @@ const di_cpu_kern_t di_cpu_bf16_amx = {
     .arith = DI_ARITH_BF16,
     .kv_value_bytes = 2,
     .vec = &di_cpu_vec_avx512,
-    .usable = usable,
+    .usable = di_amx_usable,
     .act_bytes = act_bytes,
     .panel_bytes = di_amx_panel_bytes,
     .pack = di_amx_pack,
@@ -55,7 +55,6 @@ const di_cpu_kern_t di_cpu_bf16_amx = {
     .convert = di_amx_convert,
     .rope_store = di_amx_rope_store,
     .matmul = di_amx_matmul,
-    .matmul_micro = di_amx_matmul_micro,
     .attention = di_amx_attention,
     .partial_floats = di_amx_partial_floats,
     .merge = di_amx_merge,

@@ -242,7 +242,7 @@ struct di_cpu_kern_s {
     void (*matmul)(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
                    size_t p0, size_t p1, size_t r0, size_t r1,
                    void *scratch);
-    /* The same of a part in a micro format. */
+    /* The same of a part in a micro format; NULL: the arithmetic has none. */
     void (*matmul_micro)(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
                          size_t p0, size_t p1, size_t r0, size_t r1,
                          void *scratch);
@@ -268,10 +268,17 @@ extern const di_cpu_kern_t di_cpu_f32_ref;
 extern const di_cpu_kern_t di_cpu_bf16_ref;
 extern const di_cpu_kern_t di_cpu_q8_ref;
 extern const di_cpu_kern_t di_cpu_bf16_amx;
-extern const di_cpu_kern_t di_cpu_q8_avx512bf16;
 extern const di_cpu_kern_t di_cpu_q8_avx512;
 extern const di_cpu_kern_t di_cpu_q8_avxvnni;
 extern const di_cpu_kern_t di_cpu_q8_avx2;
+extern const di_cpu_kern_t di_cpu_mx_ref;
+extern const di_cpu_kern_t di_cpu_mx_amx;
+extern const di_cpu_kern_t di_cpu_mx_avx512bf16;
+extern const di_cpu_kern_t di_cpu_mx_avx512;
+extern const di_cpu_kern_t di_cpu_mx_avx2;
+
+/* Asks for permission to use AMX. */
+bool di_amx_usable(void);
 
 /* -- pool ------------------------------------------------------------------ */
 

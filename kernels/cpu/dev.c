@@ -68,8 +68,10 @@ choose(const di_dev_conf_t *conf, di_err_t *err)
     for (size_t i = 0; (kern = di_cpu_kerns[i]) != NULL; i++) {
         if (conf->arith != DI_ARITH_AUTO && conf->arith != kern->arith)
             continue;
-        /* float32 is for checking: never chosen unasked. */
-        if (conf->arith == DI_ARITH_AUTO && kern->arith == DI_ARITH_F32)
+        /* float32 is for checking, MX for the models that are made for it:
+         * never chosen unasked. */
+        if (conf->arith == DI_ARITH_AUTO && (kern->arith == DI_ARITH_F32
+                                             || kern->arith == DI_ARITH_MX))
             continue;
         if (ops != NULL && strcmp(ops, kern->ops) != 0)
             continue;
@@ -191,12 +193,16 @@ kv_block_bytes(const di_dev_t *dev, const di_kv_geom_t *geom)
 /* Best first within an arithmetic; AUTO takes the first usable one. */
 const di_cpu_kern_t *const di_cpu_kerns[] = {
     &di_cpu_bf16_amx,
-    &di_cpu_q8_avx512bf16,
     &di_cpu_q8_avx512,
     &di_cpu_q8_avxvnni,
     &di_cpu_q8_avx2,
     &di_cpu_q8_ref,
     &di_cpu_bf16_ref,
+    &di_cpu_mx_amx,
+    &di_cpu_mx_avx512bf16,
+    &di_cpu_mx_avx512,
+    &di_cpu_mx_avx2,
+    &di_cpu_mx_ref,
     &di_cpu_f32_avx512,
     &di_cpu_f32_avx2,
     &di_cpu_f32_ref,

@@ -18,6 +18,7 @@
 #ifndef DI_CPU_MATMUL_Q8_256_H
 #define DI_CPU_MATMUL_Q8_256_H
 
+#include "mx.h"
 #include "q8.h"
 
 #include <immintrin.h>
@@ -31,6 +32,7 @@
 
 #define INLINE     static inline __attribute__((always_inline))
 #define UNROLL     _Pragma("GCC unroll 8")
+#define UNROLL32   _Pragma("GCC unroll 32")
 /* The value is made here: without it a compiler makes all products of a
  * block first and adds them later, from the stack. */
 #define HOLD(v)    __asm__ ("" : "+x" (v))
@@ -429,20 +431,27 @@ panels(const job_t *j, size_t p0, size_t p1, const unsigned bits,
 
 /* -- float weights --------------------------------------------------------- */
 
+/* 8 values of bfloat16. */
+INLINE __m256
+bf16_floats(const uint8_t *p)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(
+        _mm_loadu_si128((const void *) p)), 16));
+}
+
 INLINE __m256
 plain_numbers(const uint8_t *p, size_t i, size_t h, di_wtype_t type)
 {
     if (type != DI_W_BF16)
         return numbers(p, i, h, type == DI_W_F16);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(
-        _mm_loadu_si128((const void *) (p + i * 32 + h * 16))), 16));
+    return bf16_floats(p + i * 32 + h * 16);
 }
 
 /* A panel for a tile of rows whose values are in s->x: each block's sum is a
- * chain over its values, then scaled and added. */
+ * chain over its values, then scaled (mx: they have no scales) and added. */
 INLINE void
 plain(const job_t *j, size_t p, size_t r0, const size_t rows,
-      const di_wtype_t type)
+      const di_wtype_t type, const bool mx)
 {
     const uint8_t *block = j->part->packed + p * j->part->panel_bytes;
     const size_t scales_at = di_q8_scales_at(j->a->w->k);
@@ -464,7 +473,8 @@ plain(const job_t *j, size_t p, size_t r0, const size_t rows,
         }
         UNROLL
         for (size_t r = 0; r < rows; r++) {
-            x = number(row_of(j, r0 + r) + scales_at + b * 4);
+            x = mx ? _mm256_set1_ps(1.0f)
+                   : number(row_of(j, r0 + r) + scales_at + b * 4);
             acc[r][0] = _mm256_fmadd_ps(sum[r][0], x, acc[r][0]);
             acc[r][1] = _mm256_fmadd_ps(sum[r][1], x, acc[r][1]);
         }
@@ -473,8 +483,24 @@ plain(const job_t *j, size_t p, size_t r0, const size_t rows,
         put(j, p, r0 + r, acc[r]);
 }
 
+/* High and low parts of the rows' values, added. */
 static void
-spread(const job_t *j, size_t r0, size_t rows)
+spread_mx(const job_t *j, size_t r0, size_t rows)
+{
+    const size_t k = j->a->w->k;
+    const uint8_t *x;
+
+    for (size_t r = 0; r < rows; r++) {
+        x = row_of(j, r0 + r);
+        for (size_t i = 0; i < k; i += 8)
+            _mm256_store_ps(&j->s->x[r][i], _mm256_add_ps(
+                bf16_floats(x + di_mx_high_at(k) + i * 2),
+                bf16_floats(x + di_mx_low_at(k) + i * 2)));
+    }
+}
+
+static void
+spread_q8(const job_t *j, size_t r0, size_t rows)
 {
     const uint8_t *x;
 
@@ -489,14 +515,15 @@ spread(const job_t *j, size_t r0, size_t rows)
 
 #define PLAIN(rows)                                                         \
     do {                                                                    \
-        spread(j, r, rows);                                                 \
+        (mx ? spread_mx : spread_q8)(j, r, rows);                           \
         for (size_t p = p0; p < p1; p++)                                    \
-            plain(j, p, r, rows, type);                                     \
+            plain(j, p, r, rows, type, mx);                                 \
         r += rows;                                                          \
     } while (0)
 
 INLINE void
-panels_plain(const job_t *j, size_t p0, size_t p1, const di_wtype_t type)
+panels_plain(const job_t *j, size_t p0, size_t p1, const di_wtype_t type,
+             const bool mx)
 {
     size_t r = 0;
 
@@ -521,9 +548,9 @@ matmul(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part, size_t p0,
     for (; j.r0 < r1; j.r0 += j.n) {
         j.n = r1 - j.r0 < ROWS_MAX ? r1 - j.r0 : ROWS_MAX;
         switch (part->type) {
-        case DI_W_F32:  panels_plain(&j, p0, p1, DI_W_F32); break;
-        case DI_W_F16:  panels_plain(&j, p0, p1, DI_W_F16); break;
-        case DI_W_BF16: panels_plain(&j, p0, p1, DI_W_BF16); break;
+        case DI_W_F32:  panels_plain(&j, p0, p1, DI_W_F32, false); break;
+        case DI_W_F16:  panels_plain(&j, p0, p1, DI_W_F16, false); break;
+        case DI_W_BF16: panels_plain(&j, p0, p1, DI_W_BF16, false); break;
         case DI_W_Q4_0: panels(&j, p0, p1, 4, true, false); break;
         case DI_W_Q4_1:
         case DI_W_Q4_K: panels(&j, p0, p1, 4, false, false); break;
@@ -532,7 +559,7 @@ matmul(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part, size_t p0,
         case DI_W_Q5_K: panels(&j, p0, p1, 5, true, false); break;
         case DI_W_Q6_K: panels(&j, p0, p1, 6, true, true); break;
         case DI_W_Q8_0: panels(&j, p0, p1, 8, VNNI, false); break;
-        default:        break;   /* micro formats have their own    */
+        default:        break;   /* not of this arithmetic          */
         }
     }
 }

@@ -1,6 +1,6 @@
 /*
- * matmul_q8_512.h - matrix product of DI_ARITH_Q8 on AVX-512 VNNI, with
- * AVX512_BF16 for E4M3 where a file that includes this is compiled for it.
+ * matmul_q8_512.h - matrix product of DI_ARITH_Q8 on AVX-512 VNNI; that of
+ * DI_ARITH_MX (matmul_mx_512.h) goes on from here.
  *
  * VPDPBUSD multiplies 64 unsigned codes (4 input values of 16 columns) by 4
  * activations broadcast from memory; 8 of them make a block's sums for one
@@ -32,6 +32,7 @@
 #ifndef DI_CPU_MATMUL_Q8_512_H
 #define DI_CPU_MATMUL_Q8_512_H
 
+#include "mx.h"
 #include "q8.h"
 #include "vec512.h"
 
@@ -41,23 +42,19 @@
 #define TILE_ROWS  6
 #define PIECE      24            /* blocks of an expanded piece             */
 #define ROWS_MAX   72            /* rows between two pieces, see above      */
-#define SPREAD_BYTES (5u << 20)  /* of rows between two pieces, likewise     */
 #define AHEAD_LINES 4            /* prefetched with each block of a tile     */
 #define UNROLL     _Pragma("GCC unroll 8")
 
 typedef struct {
     union {
         uint8_t  codes[PIECE][2][DI_Q8_GROUPS * 64];
-        uint32_t pairs[PIECE / 2][2][DI_WBLOCK / 2][16];  /* of E4M3        */
+        uint32_t pairs[PIECE / 2][2][DI_WBLOCK / 2][16];  /* DI_ARITH_MX    */
     };
     float   scales[PIECE][2][2][16];     /* of unit, of panel               */
     float   mins[PIECE][2][16];
     float   acc[ROWS_MAX][2][16];        /* sums of products so far         */
     float   acc_min[ROWS_MAX][2][16];    /* sums of minima so far           */
-    union {                              /* activations, for float weights  */
-        float   x[TILE_ROWS][DI_CPU_K_MAX];
-        uint8_t spread[SPREAD_BYTES];    /* and for micro formats           */
-    };
+    float   x[TILE_ROWS][DI_CPU_K_MAX];  /* activations, for float weights  */
     const char *ahead;                   /* what to prefetch next, up to    */
     const char *ahead_end;               /* and with some lines more        */
 } scratch_t;
@@ -449,19 +446,25 @@ many(const job_t *j, size_t p, size_t n_panels, const unsigned bits)
 /* -- float weights --------------------------------------------------------- */
 
 DI_VEC_INLINE __m512
+bf16_floats(const uint8_t *p)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(
+        _mm256_loadu_si256((const void *) p)), 16));
+}
+
+DI_VEC_INLINE __m512
 plain_numbers(const uint8_t *p, size_t i, di_wtype_t type)
 {
     if (type != DI_W_BF16)
         return numbers(p, i, type == DI_W_F16);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(
-        _mm256_loadu_si256((const void *) (p + i * 32))), 16));
+    return bf16_floats(p + i * 32);
 }
 
 /* A panel for a tile of rows whose values are in s->x: each block's sum is a
- * chain over its values, then scaled and added. */
+ * chain over its values, then scaled (mx: they have no scales) and added. */
 DI_VEC_INLINE void
 plain(const job_t *j, size_t p, size_t r0, const size_t rows,
-      const di_wtype_t type)
+      const di_wtype_t type, const bool mx)
 {
     const uint8_t *block = panel_of(j, p);
     const size_t scales_at = di_q8_scales_at(j->a->w->k);
@@ -484,16 +487,33 @@ plain(const job_t *j, size_t p, size_t r0, const size_t rows,
         }
         UNROLL
         for (size_t r = 0; r < rows; r++)
-            acc[r] = _mm512_fmadd_ps(
-                sum[r], number(row_of(j, r0 + r) + scales_at + b * 4),
-                acc[r]);
+            acc[r] = mx ? _mm512_add_ps(acc[r], sum[r])
+                        : _mm512_fmadd_ps(
+                              sum[r], number(row_of(j, r0 + r) + scales_at
+                                             + b * 4), acc[r]);
     }
     for (size_t r = 0; r < rows; r++)
         put(j, p, r0 + r, acc[r]);
 }
 
+/* High and low parts of the rows' values, added. */
 static void
-spread(const job_t *j, size_t r0, size_t rows)
+spread_mx(const job_t *j, size_t r0, size_t rows)
+{
+    const size_t k = j->a->w->k;
+    const uint8_t *x;
+
+    for (size_t r = 0; r < rows; r++) {
+        x = row_of(j, r0 + r);
+        for (size_t i = 0; i < k; i += 16)
+            _mm512_store_ps(&j->s->x[r][i], _mm512_add_ps(
+                bf16_floats(x + di_mx_high_at(k) + i * 2),
+                bf16_floats(x + di_mx_low_at(k) + i * 2)));
+    }
+}
+
+static void
+spread_q8(const job_t *j, size_t r0, size_t rows)
 {
     const uint8_t *x;
 
@@ -509,14 +529,16 @@ spread(const job_t *j, size_t r0, size_t rows)
 #define PLAIN(rows)                                                         \
     case rows:                                                              \
         for (size_t p = p0; p < p1; p++)                                    \
-            plain(j, p, r, rows, type);                                     \
+            plain(j, p, r, rows, type, mx);                                 \
         break
 
 DI_VEC_INLINE void
-panels_plain(const job_t *j, size_t p0, size_t p1, const di_wtype_t type)
+panels_plain(const job_t *j, size_t p0, size_t p1, const di_wtype_t type,
+             const bool mx)
 {
     for (size_t r = 0; r < j->n; r += TILE_ROWS) {
-        spread(j, r, j->n - r < TILE_ROWS ? j->n - r : TILE_ROWS);
+        (mx ? spread_mx : spread_q8)(j, r, j->n - r < TILE_ROWS ? j->n - r
+                                                                : TILE_ROWS);
         switch (j->n - r) {
         PLAIN(1);
         PLAIN(2);
@@ -565,9 +587,9 @@ matmul(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part, size_t p0,
         j.n = r1 - j.r0 < ROWS_MAX ? r1 - j.r0 : ROWS_MAX;
         j.act = a->act + j.r0 * a->act_stride;
         switch (part->type) {
-        case DI_W_F32:  panels_plain(&j, p0, p1, DI_W_F32); break;
-        case DI_W_F16:  panels_plain(&j, p0, p1, DI_W_F16); break;
-        case DI_W_BF16: panels_plain(&j, p0, p1, DI_W_BF16); break;
+        case DI_W_F32:  panels_plain(&j, p0, p1, DI_W_F32, false); break;
+        case DI_W_F16:  panels_plain(&j, p0, p1, DI_W_F16, false); break;
+        case DI_W_BF16: panels_plain(&j, p0, p1, DI_W_BF16, false); break;
         case DI_W_Q4_0: panels(&j, p0, p1, 4, 8, false); break;
         case DI_W_Q4_1:
         case DI_W_Q4_K: panels(&j, p0, p1, 4, 0, false); break;
@@ -576,11 +598,9 @@ matmul(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part, size_t p0,
         case DI_W_Q5_K: panels(&j, p0, p1, 5, 0, false); break;
         case DI_W_Q6_K: panels(&j, p0, p1, 6, 32, true); break;
         case DI_W_Q8_0: panels(&j, p0, p1, 8, 128, false); break;
-        default:        break;   /* micro formats have their own    */
+        default:        break;   /* not of this arithmetic          */
         }
     }
 }
-
-#include "micro_q8_512.h"
 
 #endif

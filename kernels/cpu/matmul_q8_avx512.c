@@ -11,11 +11,3 @@ di_q8_matmul_avx512(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
 {
     matmul(a, part, p0, p1, r0, r1, scratch);
 }
-
-void
-di_q8_matmul_micro_avx512(const di_cpu_matmul_t *a,
-                          const di_cpu_wpart_t *part, size_t p0, size_t p1,
-                          size_t r0, size_t r1, void *scratch)
-{
-    matmul_micro(a, part, p0, p1, r0, r1, scratch);
-}

@@ -1,5 +1,5 @@
 /*
- * matmul_ref.c - reference of the matrix product in the three arithmetics.
+ * matmul_ref.c - reference of the matrix product in all arithmetics.
  *
  * The numbers are those of di_kernels.h.  In BF16 and Q8 a row's result is
  *
@@ -14,6 +14,7 @@
  * minimum and 2^-17 of a sum.
  */
 
+#include "mx.h"
 #include "ref.h"
 
 #include <math.h>
@@ -168,21 +169,6 @@ add_minima(float acc, const di_cpu_wpart_t *part, const uint8_t *w,
     return acc;
 }
 
-/* E4M3 and E2M1: their values are exact in bfloat16. */
-static float
-dot_bf16_micro(const di_cpu_wpart_t *part, size_t n, const uint16_t *x,
-               size_t k)
-{
-    di_wpart_t in = wpart_of(part);
-    float value[32], scale, acc = 0;
-
-    for (size_t b = 0; b < k / 32; b++) {
-        scale = di_wmicro_get(&in, n, k, b, value);
-        acc = fmaf(tdp(0, x + 32 * b, value, 32), scale, acc);
-    }
-    return acc;
-}
-
 static float
 dot_bf16(const di_cpu_wpart_t *part, size_t n, const uint8_t *act, size_t k)
 {
@@ -192,8 +178,6 @@ dot_bf16(const di_cpu_wpart_t *part, size_t n, const uint8_t *act, size_t k)
     di_wblock_t wb;
     float acc = 0;
 
-    if (di_wtype_is_micro(part->type))
-        return dot_bf16_micro(part, n, x, k);
     if (codes == NULL)
         return dot_bf16_plain(part, w, x, k);
 
@@ -232,26 +216,6 @@ dot_q8_plain(const di_cpu_wpart_t *part, const uint8_t *w, const int8_t *q,
     return acc;
 }
 
-/* E4M3 by pairs, as VDPBF16PS takes them: the second, then the first.  E2M1,
- * which is integers of halves, like codes: its sums are exact in any order. */
-static float
-dot_q8_micro(const di_cpu_wpart_t *part, size_t n, const int8_t *q,
-             const float *x_scale, size_t k)
-{
-    float value[32], scale, unit, sum, acc = 0;
-    di_wpart_t in = wpart_of(part);
-
-    unit = part->type == DI_W_E2M1_R32 ? 0.5f : 1.0f;
-    for (size_t b = 0; b < k / 32; b++, q += 32) {
-        scale = di_wmicro_get(&in, n, k, b, value) * unit;
-        sum = 0;
-        for (size_t j = 0; j < 32; j++)
-            sum = fmaf(value[j ^ 1] / unit, (float) q[j ^ 1], sum);
-        acc = fmaf(sum, scale * x_scale[b], acc);
-    }
-    return acc;
-}
-
 static float
 dot_q8(const di_cpu_wpart_t *part, size_t n, const uint8_t *act, size_t k)
 {
@@ -264,8 +228,6 @@ dot_q8(const di_cpu_wpart_t *part, size_t n, const uint8_t *act, size_t k)
     int32_t dot[2];
     di_wblock_t wb;
 
-    if (di_wtype_is_micro(part->type))
-        return dot_q8_micro(part, n, q, scale, k);
     if (codes == NULL)
         return dot_q8_plain(part, w, q, scale, k);
 
@@ -284,6 +246,50 @@ dot_q8(const di_cpu_wpart_t *part, size_t n, const uint8_t *act, size_t k)
         acc_min = fmaf(sum[b], wb.min, acc_min);
     }
     return codes->has_min ? acc + acc_min : acc;
+}
+
+/* By pairs, as VDPBF16PS takes them: the second, then the first. */
+static float
+dot_mx_micro(const di_cpu_wpart_t *part, size_t n, const uint16_t *x,
+             size_t k)
+{
+    float value[32], scale, sum, acc = 0;
+    di_wpart_t in = wpart_of(part);
+
+    for (size_t b = 0; b < k / 32; b++, x += 32) {
+        scale = di_wmicro_get(&in, n, k, b, value);
+        sum = 0;
+        for (size_t j = 0; j < 32; j++)
+            sum = fmaf(value[j ^ 1], di_bf16_to_f32(x[j ^ 1]), sum);
+        acc = fmaf(sum, scale, acc);
+    }
+    return acc;
+}
+
+/* Float weights: 32 at a time in one FMA chain. */
+static float
+dot_mx(const di_cpu_wpart_t *part, size_t n, const uint8_t *act, size_t k)
+{
+    const uint16_t *high = (const uint16_t *) (const void *)
+                           (act + di_mx_high_at(k));
+    const uint16_t *low = (const uint16_t *) (const void *)
+                          (act + di_mx_low_at(k));
+    const uint8_t *w = row_of(part, n);
+    float value[32], sum, acc = 0;
+
+    if (di_wtype_is_micro(part->type))
+        return dot_mx_micro(part, n, (const uint16_t *) (const void *) act,
+                            k);
+    for (size_t i = 0; i < k; i += 32) {
+        di_dequantise(part->type, w + di_wtype_bytes(part->type, i), 32,
+                      value);
+        sum = 0;
+        for (size_t j = 0; j < 32; j++)
+            sum = fmaf(value[j], di_bf16_to_f32(high[i + j])
+                                 + di_bf16_to_f32(low[i + j]), sum);
+        acc += sum;
+    }
+    return acc;
 }
 
 void
@@ -308,4 +314,12 @@ di_ref_matmul_q8(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
 {
     (void) scratch;
     each_value(dot_q8, a, part, p0, p1, r0, r1);
+}
+
+void
+di_ref_matmul_mx(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
+                 size_t p0, size_t p1, size_t r0, size_t r1, void *scratch)
+{
+    (void) scratch;
+    each_value(dot_mx, a, part, p0, p1, r0, r1);
 }

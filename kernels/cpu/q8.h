@@ -89,20 +89,10 @@ void di_q8_matmul_##isa(const di_cpu_matmul_t *a,                           \
                         const di_cpu_wpart_t *part, size_t p0, size_t p1,   \
                         size_t r0, size_t r1, void *scratch);
 
-#define DI_Q8_MICRO(isa)                                                    \
-void di_q8_matmul_micro_##isa(const di_cpu_matmul_t *a,                     \
-                              const di_cpu_wpart_t *part, size_t p0,        \
-                              size_t p1, size_t r0, size_t r1,              \
-                              void *scratch);
-
 DI_Q8_ROWS(avx2)
 DI_Q8_ROWS(avx512)
 DI_Q8_MATMUL(avx2)
 DI_Q8_MATMUL(avxvnni)
 DI_Q8_MATMUL(avx512)
-DI_Q8_MICRO(avx2)
-DI_Q8_MICRO(avxvnni)
-DI_Q8_MICRO(avx512)
-DI_Q8_MICRO(avx512bf16)
 
 #endif

@@ -21,7 +21,7 @@ panel_bytes(di_wtype_t type, size_t k)
     return 0;
 }
 
-#define REF_KERN(arith_, lower, value_bytes)                                \
+#define REF_KERN(arith_, lower, value_bytes, micro)                         \
                                                                             \
 static size_t                                                               \
 act_bytes_##lower(size_t k)                                                 \
@@ -83,11 +83,12 @@ const di_cpu_kern_t di_cpu_##lower##_ref = {                                \
     .convert = convert_##lower,                                             \
     .rope_store = rope_store_##lower,                                       \
     .matmul = di_ref_matmul_##lower,                                        \
-    .matmul_micro = di_ref_matmul_##lower,                                  \
+    .matmul_micro = micro,                                                  \
     .attention = attention_##lower,                                         \
     .kv_copy = kv_copy_##lower,                                             \
 };
 
-REF_KERN(DI_ARITH_F32, f32, 4)
-REF_KERN(DI_ARITH_BF16, bf16, 2)
-REF_KERN(DI_ARITH_Q8, q8, 2)
+REF_KERN(DI_ARITH_F32, f32, 4, di_ref_matmul_f32)
+REF_KERN(DI_ARITH_BF16, bf16, 2, NULL)
+REF_KERN(DI_ARITH_Q8, q8, 2, NULL)
+REF_KERN(DI_ARITH_MX, mx, 2, di_ref_matmul_mx)

@@ -9,6 +9,7 @@
  *   BF16  bfloat16 x[k]; bfloat16 sum[k / 32][4]
  *   Q8    int8 q[k]; float scale[k / 32]; float sum[k / 32];
  *         int16 half[k / 16]: the sums of q over 16
+ *   MX    see mx.h
  * where sum is that of the rounded values of a run of 32 (Q8: times scale),
  * added as a tree: halves, quarters, ...: di_ref_sum32().  BF16 keeps it as
  * {h, l, h, l}, h = bfloat16(sum), l = bfloat16(sum - h), and zeros behind
@@ -18,7 +19,7 @@
  *   F32   K float [d][t], V float [t][d]
  *   BF16  K bfloat16 [d / 2][t][d % 2], V bfloat16 [t / 2][d][t % 2]:
  *         both are tiles of AMX's second operand as they lie
- *   Q8    as BF16
+ *   Q8, MX  as BF16
  */
 
 #ifndef DI_CPU_REF_H
@@ -51,6 +52,9 @@ void di_ref_matmul_bf16(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
                         size_t p0, size_t p1, size_t r0, size_t r1,
                         void *scratch);
 void di_ref_matmul_q8(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
+                      size_t p0, size_t p1, size_t r0, size_t r1,
+                      void *scratch);
+void di_ref_matmul_mx(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
                       size_t p0, size_t p1, size_t r0, size_t r1,
                       void *scratch);
 

@@ -2,13 +2,14 @@
  * rows16.h - row-wise operators on vec16.h: conversion to activation rows,
  * RMS norm, gated SiLU, rotation, storing of K and V.
  *
- * They are written for an arithmetic given as a constant (F32 or Q8) and
+ * They are written for an arithmetic given as a constant (F32, Q8 or MX) and
  * compiled once for each and each instruction set.  Layouts: ref.h.
  */
 
 #ifndef DI_CPU_ROWS16_H
 #define DI_CPU_ROWS16_H
 
+#include "mx.h"
 #include "q8.h"
 #include "vec16.h"
 
@@ -42,6 +43,54 @@ di_q8_put_block16(uint8_t *row, size_t k, size_t b, di_v16_t x0, di_v16_t x1)
     memcpy(row + di_q8_halves_at(k) + b * 4, half, 4);
 }
 
+/* x, at most 448, as E4M3 has it: adding a number whose last place is that of
+ * the result, and taking it away again, rounds to nearest even. */
+DI_INLINE16 di_v16_t
+di_round_e4m3_16(di_v16_t x)
+{
+    const di_i16_t least = di_iset16((127 - 6) << 23);   /* normal ones     */
+    di_i16_t exponent;
+    di_v16_t big;
+
+    exponent = di_iand16(di_as_int16(x), di_iset16(0x7f800000));
+    exponent = di_imax16(exponent, least);
+    big = di_as_float16(di_iadd16(exponent, di_iset16(20 << 23 | 1 << 22)));
+    return di_sub16(di_add16(x, big), big);
+}
+
+/* 32 values as E4M3 times a power of two; the same bits as the reference's. */
+DI_INLINE16 void
+di_mx_put_micro16(uint8_t *to, di_v16_t x0, di_v16_t x1)
+{
+    di_v16_t m = di_max16(di_abs16(x0), di_set16(0));
+    float amax = di_largest16(di_max16(di_abs16(x1), m));
+    di_v16_t down, up;
+    uint8_t scale = di_cast_scale(DI_CAST_E4M3_32, amax);
+
+    up = di_as_float16(di_iset16(scale << 23));
+    down = di_as_float16(di_iset16((254 - scale) << 23));
+    x0 = di_mul16(di_round_e4m3_16(di_mul16(x0, down)), up);
+    x1 = di_mul16(di_round_e4m3_16(di_mul16(x1, down)), up);
+    di_store_words16(to, di_shr16(di_as_int16(x0), 16));
+    di_store_words16(to + 32, di_shr16(di_as_int16(x1), 16));
+}
+
+DI_INLINE16 void
+di_mx_put_block16(uint8_t *row, size_t k, size_t b, di_v16_t x0, di_v16_t x1)
+{
+    uint8_t *high = row + di_mx_high_at(k) + b * DI_WBLOCK * 2;
+    uint8_t *low = row + di_mx_low_at(k) + b * DI_WBLOCK * 2;
+    di_i16_t h0 = di_to_bf16_16(x0), h1 = di_to_bf16_16(x1);
+
+    di_mx_put_micro16(row + b * DI_WBLOCK * 2, x0, x1);
+    di_store_words16(high, h0);
+    di_store_words16(high + 32, h1);
+    x0 = di_sub16(x0, di_lower_bf16(h0));
+    x1 = di_sub16(x1, di_lower_bf16(h1));
+    di_store_words16(low, di_to_bf16_16(x0));
+    di_store_words16(low + 32, di_to_bf16_16(x1));
+}
+
 DI_INLINE16 void
 di_put_block16(const di_arith_t arith, uint8_t *row, size_t k, size_t b,
                di_v16_t x0, di_v16_t x1)
@@ -50,6 +99,10 @@ di_put_block16(const di_arith_t arith, uint8_t *row, size_t k, size_t b,
 
     if (arith == DI_ARITH_Q8) {
         di_q8_put_block16(row, k, b, x0, x1);
+        return;
+    }
+    if (arith == DI_ARITH_MX) {
+        di_mx_put_block16(row, k, b, x0, x1);
         return;
     }
     di_store16(y, x0);

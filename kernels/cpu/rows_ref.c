@@ -3,6 +3,7 @@
  * rows, RMS norm, gated SiLU.
  */
 
+#include "mx.h"
 #include "ref.h"
 
 #include <math.h>
@@ -20,6 +21,7 @@ di_ref_act_bytes(di_arith_t arith, size_t k)
     switch (arith) {
     case DI_ARITH_BF16: return 2 * k + align64(k / 32 * 8);
     case DI_ARITH_Q8:   return align64(k + k / 32 * 12);
+    case DI_ARITH_MX:   return di_mx_act_bytes(k);
     default:            return align64(4 * k);
     }
 }
@@ -82,12 +84,40 @@ act_q8(const float *x, size_t k, uint8_t *row)
     }
 }
 
+/* Micro formats round what isn't finite to something: it stays NaN here. */
+static void
+act_micro(const float *x, uint16_t *y)
+{
+    uint8_t data[32], scale;
+    float back[32];
+
+    di_cast_put(DI_CAST_E4M3_32, x, 32, data, &scale);
+    di_cast_get(DI_CAST_E4M3_32, data, &scale, 32, back);
+    for (size_t i = 0; i < 32; i++)
+        y[i] = di_f32_to_bf16(isfinite(x[i]) ? back[i] + 0.0f : NAN);
+}
+
+static void
+act_mx(const float *x, size_t k, uint8_t *row)
+{
+    uint16_t *high = (uint16_t *) (void *) (row + di_mx_high_at(k));
+    uint16_t *low = (uint16_t *) (void *) (row + di_mx_low_at(k));
+
+    for (size_t i = 0; i < k; i += 32)
+        act_micro(x + i, (uint16_t *) (void *) row + i);
+    for (size_t i = 0; i < k; i++) {
+        high[i] = di_f32_to_bf16(x[i]);
+        low[i] = di_f32_to_bf16(x[i] - di_bf16_to_f32(high[i]));
+    }
+}
+
 void
 di_ref_act(di_arith_t arith, const float *x, size_t k, uint8_t *row)
 {
     switch (arith) {
     case DI_ARITH_BF16: act_bf16(x, k, row); break;
     case DI_ARITH_Q8:   act_q8(x, k, row); break;
+    case DI_ARITH_MX:   act_mx(x, k, row); break;
     default:            memcpy(row, x, k * sizeof(*x)); break;
     }
 }

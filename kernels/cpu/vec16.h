@@ -97,6 +97,7 @@ DI_OP3(di_fnma16, fnmadd_ps)                 /* c - a * b                   */
 DI_OP1(di_to_int16, di_i16_t, di_v16_t, cvtps_epi32)     /* nearest even    */
 DI_OP1(di_from_int16, di_v16_t, di_i16_t, cvtepi32_ps)
 DI_OP2(di_iadd16, di_i16_t, add_epi32)
+DI_OP2(di_imax16, di_i16_t, max_epi32)
 
 #ifdef __AVX512F__
 
@@ -232,6 +233,13 @@ DI_INLINE16 di_i16_t
 di_load_bytes16(const uint8_t *p)
 {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *) p));
+}
+
+/* Lanes below 2^16, as words. */
+DI_INLINE16 void
+di_store_words16(void *p, di_i16_t x)
+{
+    _mm256_storeu_si256(p, _mm512_cvtepi32_epi16(x));
 }
 
 #else
@@ -393,6 +401,13 @@ di_load_bytes16(const uint8_t *p)
         _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *) p)),
         _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *) (p + 8))),
     };
+}
+
+DI_INLINE16 void
+di_store_words16(void *p, di_i16_t x)
+{
+    _mm256_storeu_si256(p, _mm256_permute4x64_epi64(
+        _mm256_packus_epi32(x.a, x.b), 0xd8));
 }
 
 #endif

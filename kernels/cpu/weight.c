@@ -106,6 +106,15 @@ add_part(const di_cpu_kern_t *kern, di_weight_t *weight, const di_wpart_t *in)
                        + di_wtype_scale_bytes(in->type, in->n, weight->k);
 }
 
+/* Micro formats and integer codes are not for every arithmetic. */
+static bool
+has_product(const di_cpu_kern_t *kern, di_wtype_t type)
+{
+    if (di_wtype_is_micro(type))
+        return kern->matmul_micro != NULL;
+    return kern->arith != DI_ARITH_MX || di_wtype_codes(type) == NULL;
+}
+
 int
 di_cpu_weight_open(di_dev_t *dev, const di_wpart_t *parts, size_t n_parts,
                    size_t k, di_weight_t **out, di_err_t *err)
@@ -119,6 +128,10 @@ di_cpu_weight_open(di_dev_t *dev, const di_wpart_t *parts, size_t n_parts,
         if (block == 0)
             return di_err_set(err, DI_EUNSUPPORTED, 0,
                               "weights of type %d", (int) parts[i].type);
+        if (!has_product(dev->kern, parts[i].type))
+            return di_err_set(err, DI_EUNSUPPORTED, 0, "%s has no products "
+                              "with %s", dev->kern->name,
+                              di_wtype_name(parts[i].type));
         if (k == 0 || k % DI_WBLOCK != 0 || k % block != 0)
             return di_err_set(err, DI_EUNSUPPORTED, 0,
                               "rows of %zu values in %s: not a multiple of "

@@ -5,9 +5,9 @@
  *
  * First the machine's limits, measured now: read bandwidth and the peaks of
  * float32 FMA, int8, bfloat16 and AMX.  Then the products of a decode step and
- * of a prefill of SmolLM2-135M's shapes, products with E4M3 and E2M1 weights
- * and with experts, attention 2,000 tokens deep, and what an op costs by
- * itself.
+ * of a prefill of SmolLM2-135M's shapes, attention 2,000 tokens deep, and what
+ * an op costs by itself; with ARITH mx products with E4M3 and E2M1 weights and
+ * with experts.
  * Each line: best and median of the runs, and the share of the bound.
  * Weights of 30 layers take turns, as they do in a model, so that no cache
  * nearer than the third holds them.  `limits` stops after the first part.
@@ -33,7 +33,6 @@ static uint32_t n_threads = 2;
 static double best, median;      /* seconds, of the last measure()          */
 static double read_rate;         /* bytes per second, all threads           */
 static double mac_rate;          /* products per second of the arithmetic   */
-static double float_rate;        /* the same where weights enter as floats  */
 
 static double
 now(void)
@@ -244,8 +243,8 @@ limits(void)
         bf16 = peak("bfloat16, AMX", spin_amx, &bf16, 4 * 16 * 16 * 32);
     }
     mac_rate = arith == DI_ARITH_BF16 ? bf16
-               : arith == DI_ARITH_Q8 ? int8 : fma;
-    float_rate = bf16 > 0 && arith != DI_ARITH_F32 ? bf16 : fma;
+               : arith == DI_ARITH_Q8 ? int8
+               : arith == DI_ARITH_MX && bf16 > 0 ? bf16 : fma;
 }
 
 /* -- products -------------------------------------------------------------- */
@@ -506,8 +505,7 @@ micro_products(void)
                            (double) (MICRO_N * MICRO_K * p.rows * p.layers),
                            (double) (ops->weight_bytes(micro[s].w[0])
                                      * p.layers),
-                           micro[s].type == DI_W_E2M1_R32 ? mac_rate
-                                                          : float_rate);
+                           mac_rate);
         }
     }
     experts(rows, n_rows);
@@ -668,7 +666,8 @@ main(int argc, char **argv)
     conf.ops = argc > 3 && strcmp(argv[3], "best") != 0 ? argv[3] : NULL;
     conf.arith = strcmp(arith, "f32") == 0 ? DI_ARITH_F32
                  : strcmp(arith, "bf16") == 0 ? DI_ARITH_BF16
-                 : strcmp(arith, "q8") == 0 ? DI_ARITH_Q8 : DI_ARITH_AUTO;
+                 : strcmp(arith, "q8") == 0 ? DI_ARITH_Q8
+                 : strcmp(arith, "mx") == 0 ? DI_ARITH_MX : DI_ARITH_AUTO;
 
     ops = di_ops_cpu();
     if (ops->dev_open(&conf, &dev, &err) != DI_OK
@@ -684,9 +683,14 @@ main(int argc, char **argv)
     if (argc > 4)
         return 0;
     overhead();
+    if (ops->dev_info(dev)->arith == DI_ARITH_MX) {
+        micro_products();        /* and none with GGUF's formats            */
+        ops->stream_close(stream);
+        ops->dev_close(dev);
+        return 0;
+    }
     open_weights();
     products();
-    micro_products();
     attention(1, 100);
     attention(1, 2000);
     attention(512, 512);

@@ -73,7 +73,7 @@ static const row_t rows[] = {
     { "q8", DI_ARITH_Q8, 0.10, 0.47, 0.67, 0.8, MODEL_LEN },
 };
 
-/* The best first; avx512bf16 has avx512's products of GGUF's formats. */
+/* The best first. */
 static const char *const paths[] = { "amx", "avx512", "avxvnni", "avx2",
                                      "ref" };
 

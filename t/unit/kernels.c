@@ -240,6 +240,9 @@ test_swiglu(side_t *ref, side_t *side, side_t *alt, size_t n_rows, size_t k)
     run_convert(ref, rows.x, n_rows, k, want);
     run_convert(side, rows.x, n_rows, k, y);
     compare_acts(side, "convert", y, want, n_rows, k);
+    for (size_t r = 0; r < n_rows && side->arith != DI_ARITH_BF16; r++)
+        check_same(side, "convert", y + r * stride, want + r * stride,
+                   act_used(side->arith, k));
     run_convert(alt, rows.x + k, 1, k, one);
     check_same(side, "convert, a row alone", one, y + stride,
                act_used(side->arith, k));
@@ -403,7 +406,8 @@ test_matmul_case(side_t *ref, side_t *side, side_t *alt, const mmcase_t *c,
 
     run_matmul(ref, c, wr, 0, c->n_rows, want);
     run_matmul(side, c, ws, 0, c->n_rows, got);
-    if (side->arith != DI_ARITH_F32)
+    /* AMX makes MX's sums in another order. */
+    if (side->arith != DI_ARITH_F32 && strcmp(side->name, "mx-amx") != 0)
         check_same(side, what, got, want, c->n_rows * c->n * sizeof(float));
     else
         check_near(side, what, got, want, c->n_rows * c->n, 1e-5);
@@ -422,6 +426,20 @@ test_matmul_case(side_t *ref, side_t *side, side_t *alt, const mmcase_t *c,
     free(want);
 }
 
+/* Weights that an arithmetic has no products with are refused by name. */
+static void
+test_no_product(side_t *side, di_wtype_t type)
+{
+    uint8_t bytes[1024] = { 0 };
+    di_wpart_t part = { type, bytes, 1, bytes };
+    di_weight_t *w;
+    di_err_t err = { 0 };
+
+    CHECK_EQ_INT(ops->weight_open(side->dev, &part, 1, 256, &w, &err),
+                 DI_EUNSUPPORTED);
+    CHECK(strstr(err.text, di_wtype_name(type)) != NULL);
+}
+
 static void
 test_matmul(side_t *ref, side_t *side, side_t *alt)
 {
@@ -432,6 +450,10 @@ test_matmul(side_t *ref, side_t *side, side_t *alt)
     mmcase_t c;
 
     for (size_t t = 0; t < N_TYPES; t++) {
+        if (!has_product(side->arith, types[t])) {
+            test_no_product(side, types[t]);
+            continue;
+        }
         for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
             n = 1 + rnd() % 70;
             mmcase_fill(&c, ref, &types[t], &n, 1,
@@ -441,12 +463,16 @@ test_matmul(side_t *ref, side_t *side, side_t *alt)
             mmcase_free(&c);
         }
     }
-    mmcase_fill(&c, ref, mixed, mixed_n, 3, 256, 19);
-    test_matmul_case(ref, side, alt, &c, "mixed parts");
-    mmcase_free(&c);
-    mmcase_fill(&c, ref, micro, mixed_n, 3, 160, 70);
-    test_matmul_case(ref, side, alt, &c, "micro parts");
-    mmcase_free(&c);
+    if (has_product(side->arith, mixed[0])) {
+        mmcase_fill(&c, ref, mixed, mixed_n, 3, 256, 19);
+        test_matmul_case(ref, side, alt, &c, "mixed parts");
+        mmcase_free(&c);
+    }
+    if (has_product(side->arith, micro[0])) {
+        mmcase_fill(&c, ref, micro, mixed_n, 3, 160, 70);
+        test_matmul_case(ref, side, alt, &c, "micro parts");
+        mmcase_free(&c);
+    }
 }
 
 /* A weight or a scale that is not a number makes one of its output, for each
@@ -460,6 +486,8 @@ test_matmul_micro_nan(side_t *ref, side_t *side, di_wtype_t type)
     di_weight_t *w = NULL;
     mmcase_t c;
 
+    if (!has_product(side->arith, type))
+        return;
     mmcase_fill(&c, ref, &type, &n, 1, K, ROWS);
     first = 17;
     last = 17;
@@ -609,20 +637,23 @@ static void
 test_experts(side_t *ref, side_t *side, side_t *alt)
 {
     static const di_wtype_t fp4[] = { DI_W_E2M1_R32, DI_W_E2M1_R32 };
+    static const di_wtype_t q4[] = { DI_W_Q4_0, DI_W_Q4_0 };
     static const di_wtype_t plain[] = { DI_W_BF16 }, fp8[] = { DI_W_E4M3_B32 };
+    static const di_wtype_t q8[] = { DI_W_Q8_0 };
     static const size_t two[] = { 64, 64 }, odd[] = { 75 };
+    const bool micro = has_product(side->arith, fp4[0]);
     excase_t c;
 
-    excase_fill(&c, ref, fp4, two, 2, 96, 1, TOP_K);
+    excase_fill(&c, ref, micro ? fp4 : q4, two, 2, 96, 1, TOP_K);
     test_experts_case(side, alt, &c);
     excase_free(&c);
-    excase_fill(&c, ref, fp4, two, 2, 96, 60, TOP_K);
+    excase_fill(&c, ref, micro ? fp4 : q4, two, 2, 96, 60, TOP_K);
     test_experts_case(side, alt, &c);
     excase_free(&c);
     excase_fill(&c, ref, plain, odd, 1, 64, 13, TOP_K);
     test_experts_case(side, alt, &c);
     excase_free(&c);
-    excase_fill(&c, ref, fp8, odd, 1, 128, 50, 1);
+    excase_fill(&c, ref, micro ? fp8 : q8, odd, 1, 128, 50, 1);
     test_experts_case(side, alt, &c);
     excase_free(&c);
 }
@@ -724,7 +755,7 @@ static void
 test_matmul_infinite(side_t *ref, side_t *side)
 {
     enum { K = 64, ROWS = 5 };
-    di_wtype_t type = DI_W_Q4_1;
+    di_wtype_t type = side->arith == DI_ARITH_MX ? DI_W_BF16 : DI_W_Q4_1;
     size_t n = 32, stride = ops->act_bytes(side->dev, K), bad = 0;
     float out[ROWS * 32], inf = INFINITY;
     uint16_t h = di_f32_to_bf16(inf);
@@ -736,6 +767,8 @@ test_matmul_infinite(side_t *ref, side_t *side)
         memcpy(c.act + 2 * stride, &inf, 4);
     else if (side->arith == DI_ARITH_BF16)
         memcpy(c.act + 2 * stride, &h, 2);
+    else if (side->arith == DI_ARITH_MX)
+        memcpy(c.act + 2 * stride + 2 * K, &h, 2);
     else
         memcpy(c.act + 2 * stride + K, &inf, 4);
     CHECK_EQ_INT(ops->weight_open(side->dev, c.parts, 1, K, &w, NULL), DI_OK);
@@ -764,6 +797,8 @@ test_embed(side_t *side)
     void *host;
 
     for (size_t t = 0; t < N_TYPES; t++) {
+        if (!has_product(side->arith, types[t]))
+            continue;
         fill_weights(types[t], bytes, N * K);
         fill_scales(scales, sizeof(scales));
         part = (di_wpart_t) { types[t], bytes, N,
@@ -1117,7 +1152,7 @@ test_variant(side_t *ref, side_t *side, side_t *alt)
     test_attention(ref, side, alt, 6, 2, 64, longs, 2);
 }
 
-/* Everything of two vector variants of Q8 has the same bits. */
+/* Everything of two vector variants of Q8 or MX has the same bits. */
 static void
 test_agree(side_t *a, side_t *b)
 {
@@ -1166,9 +1201,9 @@ test_agree(side_t *a, side_t *b)
     kvcase_free(&c);
 }
 
-/* Each vector variant of Q8 that runs here against the first such. */
+/* Each vector variant that runs here against the first such. */
 static void
-test_q8_agree(void)
+test_all_agree(di_arith_t arith)
 {
     static const char *const names[] = { "avx2", "avxvnni", "avx512",
                                          "avx512bf16" };
@@ -1176,7 +1211,7 @@ test_q8_agree(void)
     size_t n = 0;
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (!side_open(n ? &other : &first, DI_ARITH_Q8, names[i], 2, NULL))
+        if (!side_open(n ? &other : &first, arith, names[i], 2, NULL))
             continue;
         if (n++ > 0) {
             test_agree(&first, &other);
@@ -1203,7 +1238,7 @@ main(int argc, char **argv)
                                          "avx512bf16", "amx" };
     static const struct { di_arith_t arith; const char *name; } ariths[] = {
         { DI_ARITH_F32, "f32" }, { DI_ARITH_BF16, "bf16" },
-        { DI_ARITH_Q8, "q8" },
+        { DI_ARITH_Q8, "q8" }, { DI_ARITH_MX, "mx" },
     };
     const char *only = argc > 1 ? argv[1] : NULL;  /* "bf16-amx", "agree" */
     char name[32];
@@ -1211,7 +1246,7 @@ main(int argc, char **argv)
     ops = di_ops_cpu();
     printf("seed %llu\n", (unsigned long long) seed);
 
-    for (size_t a = 0; a < 3; a++) {
+    for (size_t a = 0; a < 4; a++) {
         for (size_t i = sizeof(names) / sizeof(names[0]); i-- > 0;) {
             side_t ref, side, alt;
             di_err_t err = { 0 };
@@ -1237,7 +1272,9 @@ main(int argc, char **argv)
                 break;
         }
     }
-    if (!ONE_OF_EACH && (only == NULL || strcmp(only, "agree") == 0))
-        test_q8_agree();
+    if (!ONE_OF_EACH && (only == NULL || strcmp(only, "agree") == 0)) {
+        test_all_agree(DI_ARITH_Q8);
+        test_all_agree(DI_ARITH_MX);
+    }
     return check_done("kernels");
 }

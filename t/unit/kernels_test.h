@@ -70,6 +70,15 @@ static const di_wtype_t types[] = {
 
 #define N_TYPES (sizeof(types) / sizeof(types[0]))
 
+/* Does an arithmetic have products with a type? */
+static inline bool
+has_product(di_arith_t arith, di_wtype_t type)
+{
+    if (di_wtype_is_micro(type))
+        return arith == DI_ARITH_F32 || arith == DI_ARITH_MX;
+    return arith != DI_ARITH_MX || di_wtype_codes(type) == NULL;
+}
+
 /* Random blocks of a type: any bits are valid codes, scales are finite. */
 static inline void
 fill_weights(di_wtype_t type, uint8_t *p, size_t n)
@@ -348,17 +357,26 @@ check_same(const side_t *side, const char *what, const void *a,
     CHECK(same);
 }
 
+static inline float
+bf16_at(const uint8_t *row, size_t i)
+{
+    uint16_t h;
+
+    memcpy(&h, row + 2 * i, 2);
+    return di_bf16_to_f32(h);
+}
+
 /* Value i of an activation row, as kernels/cpu/ref.h lays it out. */
 static inline float
 act_value(di_arith_t arith, const uint8_t *row, size_t k, size_t i)
 {
-    uint16_t h;
     float f;
 
     switch (arith) {
+    case DI_ARITH_MX:
+        return bf16_at(row, k + i) + bf16_at(row, 2 * k + i);
     case DI_ARITH_BF16:
-        memcpy(&h, row + 2 * i, 2);
-        return di_bf16_to_f32(h);
+        return bf16_at(row, i);
     case DI_ARITH_Q8:
         memcpy(&f, row + k + i / 32 * 4, 4);
         return f * (float) (int8_t) row[i];
@@ -384,6 +402,7 @@ static inline size_t
 act_used(di_arith_t arith, size_t k)
 {
     return arith == DI_ARITH_F32 ? 4 * k
+           : arith == DI_ARITH_MX ? 6 * k
            : arith == DI_ARITH_BF16 ? 2 * k + k / 4 : k + k / 8 * 3;
 }
 
@@ -392,7 +411,33 @@ static inline double
 act_step(di_arith_t arith)
 {
     return arith == DI_ARITH_F32 ? 2e-6
+           : arith == DI_ARITH_MX ? 2e-5
            : arith == DI_ARITH_BF16 ? 1.0 / 128 : 1.1 / 127;
+}
+
+/* MX: the values as E4M3 are half a step away at most: a 16th of the value,
+ * or half of the smallest step. */
+static inline void
+check_act_micro(const side_t *side, const uint8_t *act, size_t n_rows,
+                size_t k)
+{
+    size_t stride = ops->act_bytes(side->dev, k), bad = 0;
+    float amax, x;
+
+    for (size_t r = 0; r < n_rows; r++, act += stride) {
+        for (size_t b = 0; b < k; b += 32) {
+            amax = 1e-4f;
+            for (size_t i = b; i < b + 32; i++)
+                amax = fmaxf(amax, fabsf(act_value(side->arith, act, k, i)));
+            for (size_t i = b; i < b + 32; i++) {
+                x = act_value(side->arith, act, k, i);
+                bad += isfinite(amax)
+                       && !(fabsf(bf16_at(act, i) - x)
+                            <= fabsf(x) / 16 * 1.0001f + amax / 448 / 512);
+            }
+        }
+    }
+    CHECK_EQ_INT(bad, 0);
 }
 
 /* The sums (and scales) behind the values fit the values. */
@@ -405,7 +450,9 @@ check_act_sums(const side_t *side, const uint8_t *act, size_t n_rows,
     uint16_t half[4];
     float got, v;
 
-    if (side->arith == DI_ARITH_F32)
+    if (side->arith == DI_ARITH_MX)
+        check_act_micro(side, act, n_rows, k);
+    if (side->arith == DI_ARITH_F32 || side->arith == DI_ARITH_MX)
         return;
     for (size_t r = 0; r < n_rows; r++, act += stride) {
         for (size_t b = 0; b < k / 32; b++) {

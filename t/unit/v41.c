@@ -4,8 +4,8 @@
  * With float32 arithmetic and unrounded caches (--exact) logits agree within
  * TOLERANCE with the reference's float64.  Where a golden's own margin says
  * that two tokens are nearly equal, either is right, and a greedy run ends
- * there.  In the default arithmetic, with caches as stored, the tolerances
- * are those that the goldens come with.
+ * there.  In the default arithmetic, with caches as stored, logits agree
+ * within ROUNDED, the tolerance that the goldens come with.
  */
 
 #include <math.h>
@@ -15,7 +15,9 @@
 
 #define TOLERANCE     1e-3       /* of logits, float32 against float64      */
 #define ROUNDED       0.05       /* the same with rounded caches            */
-#define OTHERWISE     0.4        /* and with activations rounded otherwise  */
+#define JITTER        0x1p-23f   /* a float32's last place                  */
+#define JITTERS       8          /* tries to find out what depends on it    */
+#define TIES          6          /* positions of a golden that may do       */
 #define LOSS          0.01       /* of the mean loss                        */
 #define GREEDY        64         /* tokens of a greedy continuation         */
 
@@ -487,46 +489,125 @@ test_cuts(const side_t *side, di_arith_t arith)
 
 /* -------------------------------------------------------- rounded caches -- */
 
-/* Caches as stored.  In float32 nothing else is rounded, as in the golden of
- * the plain checkpoint: within ROUNDED.  The other's golden rounds activations
- * to E4M3, which alone moves logits by 0.17 in the median, and our other
- * arithmetics round them to int8 or bfloat16, which moves them by 0.06: within
- * OTHERWISE.  One value that falls to another side of a boundary moves a
- * selection or an expert, and then logits by more: so nine positions in ten
- * must agree, in float32 all, and likeliest tokens wherever the golden's
- * margin is larger. */
+/* Table rows with other last bits, for test_rounded(). */
+static struct {
+    const di_ops_t *ops;         /* the device's own                        */
+    uint32_t        seed;        /* 0: as they are                          */
+    struct {
+        float *x;
+        size_t n;
+    } rows[16];                  /* of launches under way                   */
+    size_t          n_rows;
+} jitter;
+
 static void
-test_rounded(const side_t *side, di_arith_t arith, double tolerance)
+jitter_rows(void *arg, size_t part)
 {
-    json_t     *g = v41_golden(side->golden, "quantised_caches"), *list, *top;
+    const size_t i = (size_t) (uintptr_t) arg;
+
+    (void) part;
+    for (size_t k = 0; k < jitter.rows[i].n; k++) {
+        jitter.seed = jitter.seed * 1664525u + 1013904223u;
+        jitter.rows[i].x[k] *= 1 + JITTER * ((float) (jitter.seed >> 8)
+                                             * 0x1p-23f - 1);
+    }
+}
+
+static void
+jittered_rows(di_stream_t *s, di_view_t y, const di_wpart_t *table,
+              di_view_t ids, size_t n_rows, size_t n, size_t k)
+{
+    const size_t i = jitter.n_rows++ % 16;
+
+    jitter.ops->table_rows(s, y, table, ids, n_rows, n, k);
+    jitter.rows[i].x = (float *) (uintptr_t) floats_at(y);
+    jitter.rows[i].n = n_rows * n * k;
+    if (jitter.seed != 0)
+        jitter.ops->host_call(s, jitter_rows, (void *) (uintptr_t) i, 1);
+}
+
+/* Do the logits of a position depend on the last bits of the embeddings?
+ * Then rounding moves a value to the next code, either way is right, and what
+ * comes of it is no error. */
+static bool
+is_tie(di_model_t *m, const side_t *side, const char *name, uint32_t pos,
+       const float *row)
+{
+    const uint32_t vocab = di_model_info(m)->vocab;
+    double         moved = 0;
+
+    for (uint32_t i = 1; i <= JITTERS && moved <= ROUNDED; i++) {
+        v41_seq_t    q = seq_of(side, name, 1);
+        const float *other;
+        float       *all;
+
+        jitter.seed = i;
+        q.n = pos + 1;
+        all = v41_rows(m, &q, 128);
+        jitter.seed = 0;
+        other = all + (size_t) pos * vocab;
+        for (uint32_t k = 0; k < vocab; k++)
+            moved = fmax(moved, fabs(other[k] - row[k]));
+        free(all);
+    }
+    return moved > ROUNDED;
+}
+
+/* A prompt's positions within ROUNDED of the golden, and their likeliest
+ * tokens wherever its margin is larger; returns how many are ties. */
+static uint32_t
+check_rounded(di_model_t *m, const side_t *side, const char *name,
+              const json_t *list)
+{
+    const uint32_t vocab = di_model_info(m)->vocab;
+    v41_seq_t      q = seq_of(side, name, 0);
+    float         *all = v41_rows(m, &q, 128);
+    uint32_t       ties = 0;
+    const json_t  *top;
+    size_t         i;
+
+    json_array_foreach(list, i, top) {
+        const uint32_t pos = (uint32_t) v41_int(top, "pos");
+        const float   *row = all + (size_t) pos * vocab;
+        const json_t  *values = json_object_get(top, "values");
+
+        CHECK(v41_num(values, 0) - v41_num(values, 1) <= ROUNDED
+              || likeliest(row, vocab)
+                 == (int32_t) v41_num(json_object_get(top, "ids"), 0));
+        if (differs(row, top) <= ROUNDED)
+            continue;
+        ties++;
+        if (!is_tie(m, side, name, pos, row))
+            check_row(side, name, row, top, ROUNDED);
+    }
+    free(all);
+    return ties;
+}
+
+/* Caches as stored.  The golden of the plain checkpoint rounds nothing else;
+ * that of the quantised one rounds activations as DI_ARITH_MX does. */
+static void
+test_rounded(const side_t *side, di_arith_t arith)
+{
+    json_t     *g = v41_golden(side->golden, "quantised_caches"), *list;
     di_model_t *m;
-    uint32_t    vocab, n = 0, near = 0;
+    di_ops_t    ops;
+    uint32_t    ties = 0;
     const char *name;
-    size_t      i;
 
     v41_rounds = true;
     m = v41_open(side->dir, arith, 128);
     v41_rounds = false;
-    vocab = di_model_info(m)->vocab;
-    json_object_foreach(json_object_get(g, "prompts"), name, list) {
-        v41_seq_t q = seq_of(side, name, 0);
-        float    *all = v41_rows(m, &q, 128);
-
-        json_array_foreach(list, i, top) {
-            const float  *row = all + (size_t) v41_int(top, "pos") * vocab;
-            const json_t *values = json_object_get(top, "values");
-
-            n++;
-            near += differs(row, top) <= tolerance;
-            CHECK(v41_num(values, 0) - v41_num(values, 1) <= tolerance
-                  || likeliest(row, vocab)
-                     == (int32_t) v41_num(json_object_get(top, "ids"), 0));
-        }
-        free(all);
-    }
-    printf("%s, %s, rounded caches: %u of %u positions within %g\n",
-           side->golden, di_model_info(m)->arith, near, n, tolerance);
-    CHECK(near * 10 >= n * (tolerance > ROUNDED ? 9 : 10));
+    jitter.ops = m->ops;
+    ops = *m->ops;
+    ops.table_rows = jittered_rows;
+    m->ops = &ops;
+    json_object_foreach(json_object_get(g, "prompts"), name, list)
+        ties += check_rounded(m, side, name, list);
+    printf("%s, %s, rounded caches: within %g, but for %u ties\n",
+           side->golden, di_model_info(m)->arith, ROUNDED, ties);
+    CHECK(ties <= (strcmp(side->dir, V41_FP8) == 0 ? TIES : 0));
+    m->ops = jitter.ops;
     di_model_close(m);
     json_decref(g);
 }
@@ -704,12 +785,10 @@ main(int argc, char **argv)
         test_drafts(side);
         CHECK(fabs(loss(side, DI_ARITH_F32) - loss(side, DI_ARITH_AUTO))
               <= LOSS);
-        if (i == 0) {
-            test_rounded(side, DI_ARITH_F32, ROUNDED);
-            test_rounded(side, DI_ARITH_AUTO, OTHERWISE);
-        } else if (!quick) {
-            test_rounded(side, DI_ARITH_F32, OTHERWISE);
-            test_rounded(side, DI_ARITH_AUTO, OTHERWISE);
+        if (i == 0)
+            test_rounded(side, DI_ARITH_F32);
+        test_rounded(side, DI_ARITH_AUTO);
+        if (i == 1 && !quick) {
             test_cuts(side, DI_ARITH_F32);
             test_cuts(side, DI_ARITH_AUTO);
             test_restart(side, DI_ARITH_AUTO);

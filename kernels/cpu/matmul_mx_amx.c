@@ -1,6 +1,6 @@
 /*
- * micro_bf16_amx.c - matrix product of DI_ARITH_BF16 with E2M1 and E4M3
- * weights on AMX, from rows as they lie in the file.
+ * matmul_mx_amx.c - matrix product of DI_ARITH_MX with E2M1 and E4M3 weights
+ * on AMX, from rows as they lie in the file.
  *
  * The weights are the first operand: its rows are 32 values of 16 output
  * columns, which is how rows of the file lie.  So they need no transposition:
@@ -10,8 +10,8 @@
  * once, for all panels of the call.  The sums come out with a row for each
  * column, to be turned at the end.
  *
- * A product is commutative, and the two chains of TDPBF16PS run over the same
- * values: the bits are those of the reference.
+ * TDPBF16PS makes a block's sum as two chains, over even and odd values: the
+ * last bits are not those of other instruction sets, which have one chain.
  *
  * A piece of some blocks is expanded, then multiplied block by block, then
  * the stored sums are scaled and added: nothing waits for what was just
@@ -19,6 +19,7 @@
  */
 
 #include "amx.h"
+#include "mx.h"
 
 #define BLOCKS     8             /* of a piece, even                        */
 #define ROWS_MAX   256           /* whose activations are transposed        */
@@ -323,9 +324,8 @@ rows_max(size_t k)
 }
 
 void
-di_amx_matmul_micro(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
-                    size_t p0, size_t p1, size_t r0, size_t r1,
-                    void *scratch)
+di_mx_micro_amx(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part,
+                size_t p0, size_t p1, size_t r0, size_t r1, void *scratch)
 {
     job_t j = { .s = scratch, .a = a, .part = part, .r0 = r0,
                 .n_blocks = a->w->k / DI_WBLOCK };

@@ -1,21 +1,20 @@
 /*
- * micro_q8_256.h - matrix product of DI_ARITH_Q8 with E2M1 and E4M3 weights
- * on 256-bit registers, from rows as they lie in the file.
+ * matmul_mx_256.h - matrix product of DI_ARITH_MX on 256-bit registers: E2M1
+ * and E4M3 weights from rows as they lie in the file, and float weights.
  *
  * 16 rows (a panel) are expanded a piece at a time to scratch memory that
  * stays in the first-level cache, in the layout that the products want: the
  * values of 16 rows next to each other.  That takes a transposition, which
  * costs less than a second copy of a model of hundreds of gigabytes.
  *
- * E2M1 becomes twice its value plus 12, an unsigned byte: from there on it is
- * a code with a bias, multiplied by the tiles of matmul_q8_256.h.  E4M3
- * becomes float32: shifted to its place in the bits of one, with an exponent
- * 120 too small, which a product with 2^120 puts right.  That is done to a
- * block's sum: until then subnormal values are subnormal floats, sums of which
- * are exact, so that the bits are the same.  Few rows use the floats where
- * they are made, more rows an expanded piece.  A block's sum is one chain of
- * FMAs, the second of each pair first; halves of a panel, rows, and blocks are
- * summed side by side to hide its latency.
+ * Values become float32: shifted to their place in the bits of one, with an
+ * exponent 120 (E4M3) or 126 (E2M1) too small.  Powers of two put that right:
+ * one in the activations, one in a block's sum.  Subnormal values are
+ * subnormal floats, products with which are not, so that the bits are those
+ * of the reference.  Few rows use the floats where they are made, more rows
+ * an expanded piece.  A block's sum is one chain of FMAs, the second of each
+ * pair first; halves of a panel, rows, and blocks are summed side by side to
+ * hide its latency.
  *
  * Rows lie powers of two apart, so that some lines of 16 rows may not be in
  * the first-level cache at once: a piece is first copied, line by line.  The
@@ -23,30 +22,31 @@
  * streams than the hardware follows.
  */
 
-#ifndef DI_CPU_MICRO_Q8_256_H
-#define DI_CPU_MICRO_Q8_256_H
+#ifndef DI_CPU_MATMUL_MX_256_H
+#define DI_CPU_MATMUL_MX_256_H
 
 #include "matmul_q8_256.h"
 
-#define MICRO_BYTES  256         /* of each row in a piece                  */
-#define MICRO_VALUES MICRO_BYTES /* the same in E4M3                        */
+#define MICRO_VALUES 256         /* of each row in a piece                  */
 #define MICRO_BLOCKS (MICRO_VALUES / DI_WBLOCK)
-#define E2M1_BLOCKS  (2 * MICRO_BLOCKS)
 #define MICRO_PANELS 8           /* that use a piece of the activations     */
+#define X_FACTOR     0x1p60f     /* of the activations; of sums, what the   */
+#define E4M3_FACTOR  0x1p60f     /* exponents are too small by beyond that  */
+#define E2M1_FACTOR  0x1p66f
 
 typedef struct {
     _Alignas(64) float w[MICRO_VALUES][16];
     float scales[MICRO_BLOCKS][16];
     float acc[MICRO_PANELS][ROWS_MAX][16];   /* sums of products so far     */
-    float x[ROWS_MAX][MICRO_VALUES];         /* activations of the piece    */
+    float x[ROWS_MAX][MICRO_VALUES];         /* activations of the piece,
+                                              * times X_FACTOR              */
 } micro_t;
 
 _Static_assert(sizeof(micro_t) <= DI_CPU_SCRATCH, "scratch is too small");
-_Static_assert(E2M1_BLOCKS <= PIECE, "codes of a piece are too many");
 
 /* A piece of 16 rows as they are in the file. */
 typedef struct {
-    _Alignas(64) uint8_t row[DI_CPU_PANEL][MICRO_BYTES];
+    _Alignas(64) uint8_t row[DI_CPU_PANEL][MICRO_VALUES];
 } stage_t;
 
 /* -- rows and scales ------------------------------------------------------- */
@@ -133,10 +133,10 @@ micro_powers(uint64_t bytes)
         _mm256_or_si256(_mm256_slli_epi32(b, 23), odd));
 }
 
-/* Scales of n blocks from b0 on, of 16 rows, times unit. */
+/* Scales of n blocks from b0 on, of 16 rows. */
 INLINE void
 micro_expand_scales(const job_t *j, size_t p, size_t b0, size_t n,
-                    float unit, float *to, size_t to_stride)
+                    float (*to)[16])
 {
     const uint8_t *from;
     uint64_t bytes;
@@ -154,12 +154,11 @@ micro_expand_scales(const job_t *j, size_t p, size_t b0, size_t n,
                     memcpy(&bytes, from, 8);
                 else
                     memcpy(&bytes, from, m);
-                v[i] = _mm256_mul_ps(micro_powers(bytes),
-                                     _mm256_set1_ps(unit));
+                v[i] = micro_powers(bytes);
             }
             transpose8(v);
             for (size_t i = 0; i < m; i++)
-                _mm256_store_ps(to + (b + i) * to_stride + h * 8, v[i]);
+                _mm256_store_ps(to[b + i] + h * 8, v[i]);
         }
     }
 }
@@ -190,72 +189,7 @@ transpose4(__m256i *v)
     v[3] = _mm256_unpackhi_epi64(t[1], t[3]);
 }
 
-/* -- E2M1 ------------------------------------------------------------------ */
-
-/* The block at byte at of rows i0 to i0 + 7. */
-INLINE void
-e2m1_block(const stage_t *rows, size_t i0, size_t at, uint8_t *to)
-{
-    const __m256i low = _mm256_set1_epi8(15);
-    const __m256i table = _mm256_broadcastsi128_si256(_mm_setr_epi8(
-        12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
-    __m256i x, odd, first[4], second[4];
-
-    UNROLL
-    for (size_t i = 0; i < 4; i++) {
-        x = micro_load(rows, i0 + i, at);
-        odd = _mm256_and_si256(_mm256_srli_epi16(x, 4), low);
-        x = _mm256_and_si256(x, low);
-        odd = _mm256_shuffle_epi8(table, odd);
-        x = _mm256_shuffle_epi8(table, x);
-        first[i] = _mm256_unpacklo_epi8(x, odd);
-        second[i] = _mm256_unpackhi_epi8(x, odd);
-    }
-    transpose4(first);
-    transpose4(second);
-    UNROLL
-    for (size_t g = 0; g < 4; g++) {
-        _mm256_store_si256((void *) (to + g * 64), first[g]);
-        _mm256_store_si256((void *) (to + (g + 4) * 64), second[g]);
-    }
-}
-
-INLINE void
-e2m1_expand(const job_t *j, size_t p, size_t b0, size_t n)
-{
-    scratch_t *s = j->s;
-    stage_t rows;
-
-    micro_stage(j, p, b0 * 16, n * 16, &rows);
-    for (size_t b = 0; b < n; b++) {
-        e2m1_block(&rows, 0, b * 16, s->codes[b]);
-        e2m1_block(&rows, 8, b * 16, s->codes[b] + 32);
-    }
-    micro_expand_scales(j, p, b0, n, 0.5f, s->scales[0][0],
-                        sizeof(s->scales[0]) / sizeof(float));
-}
-
-INLINE void
-e2m1_panel(const job_t *j, size_t p)
-{
-    const kind_t bytes = { 5, true, false, false };
-    scratch_t *s = j->s;
-    __m256 v[2];
-    size_t n;
-
-    for (size_t b = 0; b < j->n_blocks; b += E2M1_BLOCKS) {
-        n = j->n_blocks - b < E2M1_BLOCKS ? j->n_blocks - b : E2M1_BLOCKS;
-        e2m1_expand(j, p, b, n);
-        tiles(j, NULL, b, n, bytes);
-    }
-    for (size_t r = 0; r < j->n; r++) {
-        v[0] = _mm256_load_ps(s->acc[r]);
-        v[1] = _mm256_load_ps(s->acc[r] + 8);
-        put(j, p, r, v);
-    }
-}
-
-/* -- E4M3 ------------------------------------------------------------------ */
+/* -- values ---------------------------------------------------------------- */
 
 /* Byte i of 8 dwords as float32, times 2^-120. */
 INLINE __m256
@@ -265,6 +199,22 @@ e4m3_floats(__m256i x, const size_t i)
         x = _mm256_slli_epi32(x, (int) (24 - 8 * i));
     return _mm256_castsi256_ps(_mm256_and_si256(
         _mm256_srai_epi32(x, 4), _mm256_set1_epi32((int) 0x87f00000u)));
+}
+
+/* Code i of 8 dwords as float32, times 2^-126. */
+INLINE __m256
+e2m1_floats(__m256i x, const size_t i)
+{
+    if (i < 7)
+        x = _mm256_slli_epi32(x, (int) (28 - 4 * i));
+    return _mm256_castsi256_ps(_mm256_and_si256(
+        _mm256_srai_epi32(x, 6), _mm256_set1_epi32((int) 0x81c00000u)));
+}
+
+INLINE __m256
+micro_floats(__m256i x, const size_t i, const bool e2m1)
+{
+    return e2m1 ? e2m1_floats(x, i) : e4m3_floats(x, i);
 }
 
 /* micro_stage(), and is there a NaN among the bytes?  e4m3_floats() makes 480
@@ -301,50 +251,64 @@ e4m3_put_nans(const stage_t *rows, size_t n, float (*to)[16])
                 to[i][c] = __builtin_nanf("");
 }
 
-INLINE void
-e4m3_expand(const job_t *j, size_t p, size_t b0, size_t n)
+/* Values of a dword, and bytes of a block. */
+#define DWORD(e2m1)       ((e2m1) ? (size_t) 8 : (size_t) 4)
+#define BLOCK_BYTES(e2m1) (DI_WBLOCK * 4 / DWORD(e2m1))
+
+/* A piece as it lies in the file; is there a NaN in it? */
+INLINE bool
+micro_fetch(const job_t *j, size_t p, size_t b0, size_t n, stage_t *to,
+            const bool e2m1)
 {
+    const size_t bytes = BLOCK_BYTES(e2m1);
+
+    if (!e2m1)
+        return e4m3_stage(j, p, b0 * bytes, n * bytes, to);
+    micro_stage(j, p, b0 * bytes, n * bytes, to);
+    return false;
+}
+
+INLINE void
+micro_expand(const job_t *j, size_t p, size_t b0, size_t n, const bool e2m1)
+{
+    const size_t per = DWORD(e2m1), bytes = n * BLOCK_BYTES(e2m1);
     micro_t *s = (micro_t *) (void *) j->s;
     __m256i v[4];
     stage_t rows;
-    bool has_nan;
+    bool has_nan = micro_fetch(j, p, b0, n, &rows, e2m1);
 
-    n *= DI_WBLOCK;
-    has_nan = e4m3_stage(j, p, b0 * DI_WBLOCK, n, &rows);
-    for (size_t k = 0; k < n; k += 16) {
+    for (size_t at = 0; at < bytes; at += 16) {
         for (size_t h = 0; h < 2; h++) {
             UNROLL
             for (size_t i = 0; i < 4; i++)
-                v[i] = micro_load(&rows, h * 8 + i, k);
+                v[i] = micro_load(&rows, h * 8 + i, at);
             transpose4(v);
-            UNROLL
-            for (size_t i = 0; i < 16; i++)
-                _mm256_store_ps(&s->w[k + i][h * 8],
-                                e4m3_floats(v[i / 4], i % 4));
+            UNROLL32
+            for (size_t i = 0; i < 4 * per; i++)
+                _mm256_store_ps(&s->w[at / 4 * per + i][h * 8],
+                                micro_floats(v[i / per], i % per, e2m1));
         }
     }
     if (has_nan)
-        e4m3_put_nans(&rows, n, s->w);
-    micro_expand_scales(j, p, b0, n / DI_WBLOCK, 1.0f, s->scales[0], 16);
+        e4m3_put_nans(&rows, bytes, s->w);
+    micro_expand_scales(j, p, b0, n, s->scales);
 }
 
 /* Scale a block's sums and add them to acc. */
 INLINE void
-e4m3_add(const job_t *j, float (*acc)[16], size_t r0, size_t b0, size_t b,
-         __m256 (*sum)[2], const size_t rows)
+micro_add(const job_t *j, float (*acc)[16], size_t r0, size_t b,
+          __m256 (*sum)[2], const size_t rows, const bool e2m1)
 {
-    const size_t scales_at = di_q8_scales_at(j->a->w->k);
+    const __m256 factor = _mm256_set1_ps(e2m1 ? E2M1_FACTOR : E4M3_FACTOR);
     micro_t *s = (micro_t *) (void *) j->s;
-    __m256 x, v;
+    __m256 v;
 
     UNROLL
     for (size_t r = 0; r < rows; r++) {
-        x = number(row_of(j, r0 + r) + scales_at + (b0 + b) * 4);
         UNROLL
         for (size_t h = 0; h < 2; h++) {
-            v = _mm256_mul_ps(x, _mm256_load_ps(s->scales[b] + h * 8));
-            sum[r][h] = _mm256_mul_ps(sum[r][h], _mm256_set1_ps(0x1p120f));
-            v = _mm256_fmadd_ps(sum[r][h], v,
+            v = _mm256_fmadd_ps(_mm256_mul_ps(sum[r][h], factor),
+                                _mm256_load_ps(s->scales[b] + h * 8),
                                 _mm256_load_ps(acc[r0 + r] + h * 8));
             _mm256_store_ps(acc[r0 + r] + h * 8, v);
         }
@@ -353,8 +317,8 @@ e4m3_add(const job_t *j, float (*acc)[16], size_t r0, size_t b0, size_t b,
 
 /* The expanded piece of n blocks for a tile of rows. */
 INLINE void
-e4m3_tile(const job_t *j, float (*acc)[16], size_t r0, size_t b0, size_t n,
-          const size_t rows)
+micro_tile(const job_t *j, float (*acc)[16], size_t r0, size_t n,
+           const size_t rows, const bool e2m1)
 {
     micro_t *s = (micro_t *) (void *) j->s;
     const float *w, *x;
@@ -374,28 +338,30 @@ e4m3_tile(const job_t *j, float (*acc)[16], size_t r0, size_t b0, size_t n,
                 sum[r][1] = _mm256_fmadd_ps(v[1], xi, sum[r][1]);
             }
         }
-        e4m3_add(j, acc, r0, b0, b, sum, rows);
+        micro_add(j, acc, r0, b, sum, rows, e2m1);
     }
 }
 
 INLINE void
-e4m3_tiles(const job_t *j, float (*acc)[16], size_t b0, size_t n)
+micro_tiles(const job_t *j, float (*acc)[16], size_t n, const bool e2m1)
 {
     size_t r = 0;
 
     for (; r + 6 <= j->n; r += 6)
-        e4m3_tile(j, acc, r, b0, n, 6);
+        micro_tile(j, acc, r, n, 6, e2m1);
     for (; r + 3 <= j->n; r += 3)
-        e4m3_tile(j, acc, r, b0, n, 3);
+        micro_tile(j, acc, r, n, 3, e2m1);
     for (; r < j->n; r++)
-        e4m3_tile(j, acc, r, b0, n, 1);
+        micro_tile(j, acc, r, n, 1, e2m1);
 }
 
-/* 16 values of each row of a block for the sums of few rows. */
+/* 16 bytes of each row for the sums of few rows: a block of E2M1, half of one
+ * of E4M3. */
 INLINE void
-e4m3_half(const stage_t *rows, size_t at, const float *x, __m256 (*sum)[2],
-          const size_t n)
+micro_some(const stage_t *rows, size_t at, const float *x, __m256 (*sum)[2],
+           const size_t n, const bool e2m1)
 {
+    const size_t per = DWORD(e2m1);
     __m256i v[2][4];
     __m256 w[2], xi;
 
@@ -406,10 +372,10 @@ e4m3_half(const stage_t *rows, size_t at, const float *x, __m256 (*sum)[2],
             v[h][i] = micro_load(rows, h * 8 + i, at);
         transpose4(v[h]);
     }
-    UNROLL
-    for (size_t i = 0; i < 16; i++) {
-        w[0] = e4m3_floats(v[0][i / 4], (i ^ 1) % 4);
-        w[1] = e4m3_floats(v[1][i / 4], (i ^ 1) % 4);
+    UNROLL32
+    for (size_t i = 0; i < 4 * per; i++) {
+        w[0] = micro_floats(v[0][i / per], (i ^ 1) % per, e2m1);
+        w[1] = micro_floats(v[1][i / per], (i ^ 1) % per, e2m1);
         UNROLL
         for (size_t r = 0; r < n; r++) {
             xi = _mm256_broadcast_ss(x + r * MICRO_VALUES + (i ^ 1));
@@ -419,76 +385,82 @@ e4m3_half(const stage_t *rows, size_t at, const float *x, __m256 (*sum)[2],
     }
 }
 
+/* `side` blocks of a piece, from block b on, for few rows. */
+INLINE void
+micro_blocks(const job_t *j, const stage_t *rows, float (*acc)[16], size_t b,
+             const size_t side, const size_t n_rows, const bool e2m1)
+{
+    const size_t bytes = BLOCK_BYTES(e2m1);
+    micro_t *s = (micro_t *) (void *) j->s;
+    __m256 sum[2][TILE_ROWS][2];
+
+    UNROLL
+    for (size_t i = 0; i < side; i++)
+        load_sums(NULL, sum[i], true, n_rows);
+    for (size_t at = 0; at < bytes; at += 16) {
+        UNROLL
+        for (size_t i = 0; i < side; i++)
+            micro_some(rows, (b + i) * bytes + at,
+                       s->x[0] + (b + i) * DI_WBLOCK
+                       + at / 4 * DWORD(e2m1), sum[i], n_rows, e2m1);
+    }
+    UNROLL
+    for (size_t i = 0; i < side; i++)
+        micro_add(j, acc, 0, b + i, sum[i], n_rows, e2m1);
+}
+
 /* A piece for few rows; false: there is a NaN in it, nothing is done. */
 INLINE bool
-e4m3_few(const job_t *j, size_t p, float (*acc)[16], size_t b0, size_t n,
-         const size_t n_rows)
+micro_few(const job_t *j, size_t p, float (*acc)[16], size_t b0, size_t n,
+          const size_t n_rows, const bool e2m1)
 {
     const size_t side = n_rows <= 2 ? 2 : 1;     /* blocks side by side     */
     micro_t *s = (micro_t *) (void *) j->s;
-    __m256 sum[2][TILE_ROWS][2];
     stage_t rows;
-    size_t b = 0, at;
+    size_t b = 0;
 
-    if (e4m3_stage(j, p, b0 * DI_WBLOCK, n * DI_WBLOCK, &rows))
+    if (micro_fetch(j, p, b0, n, &rows, e2m1))
         return false;
-    micro_expand_scales(j, p, b0, n, 1.0f, s->scales[0], 16);
-    for (; b + side <= n; b += side) {
-        UNROLL
-        for (size_t i = 0; i < side; i++)
-            load_sums(NULL, sum[i], true, n_rows);
-        for (size_t h = 0; h < DI_WBLOCK; h += 16) {
-            UNROLL
-            for (size_t i = 0; i < side; i++) {
-                at = (b + i) * DI_WBLOCK + h;
-                e4m3_half(&rows, at, s->x[0] + at, sum[i], n_rows);
-            }
-        }
-        UNROLL
-        for (size_t i = 0; i < side; i++)
-            e4m3_add(j, acc, 0, b0, b + i, sum[i], n_rows);
-    }
-    if (b < n) {
-        load_sums(NULL, sum[0], true, n_rows);
-        for (at = b * DI_WBLOCK; at < n * DI_WBLOCK; at += 16)
-            e4m3_half(&rows, at, s->x[0] + at, sum[0], n_rows);
-        e4m3_add(j, acc, 0, b0, b, sum[0], n_rows);
-    }
+    micro_expand_scales(j, p, b0, n, s->scales);
+    for (; b + side <= n; b += side)
+        micro_blocks(j, &rows, acc, b, side, n_rows, e2m1);
+    if (b < n)
+        micro_blocks(j, &rows, acc, b, 1, n_rows, e2m1);
     return true;
 }
 
 INLINE bool
-e4m3_piece_few(const job_t *j, size_t p, float (*acc)[16], size_t b0,
-               size_t n)
+micro_piece_few(const job_t *j, size_t p, float (*acc)[16], size_t b0,
+                size_t n, const bool e2m1)
 {
     switch (j->n) {
-    case 1:  return e4m3_few(j, p, acc, b0, n, 1);
-    case 2:  return e4m3_few(j, p, acc, b0, n, 2);
-    case 3:  return e4m3_few(j, p, acc, b0, n, 3);
-    case 4:  return e4m3_few(j, p, acc, b0, n, 4);
+    case 1:  return micro_few(j, p, acc, b0, n, 1, e2m1);
+    case 2:  return micro_few(j, p, acc, b0, n, 2, e2m1);
+    case 3:  return micro_few(j, p, acc, b0, n, 3, e2m1);
+    case 4:  return micro_few(j, p, acc, b0, n, 4, e2m1);
     default: return false;
     }
 }
 
 /* The rows' values of the piece as float32. */
 INLINE void
-e4m3_spread(const job_t *j, size_t b0, size_t n)
+micro_spread(const job_t *j, size_t b0, size_t n)
 {
     micro_t *s = (micro_t *) (void *) j->s;
     const uint8_t *x;
 
     for (size_t r = 0; r < j->n; r++) {
-        x = row_of(j, r) + b0 * DI_WBLOCK;
+        x = row_of(j, r) + b0 * DI_WBLOCK * 2;
         for (size_t i = 0; i < n * DI_WBLOCK; i += 8)
-            _mm256_store_ps(&s->x[r][i], _mm256_cvtepi32_ps(
-                _mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)
-                                                     (x + i)))));
+            _mm256_store_ps(&s->x[r][i],
+                            _mm256_mul_ps(bf16_floats(x + i * 2),
+                                          _mm256_set1_ps(X_FACTOR)));
     }
 }
 
 /* At most MICRO_PANELS panels. */
-static void
-e4m3_panels(const job_t *j, size_t p0, size_t n_panels)
+INLINE void
+micro_panels(const job_t *j, size_t p0, size_t n_panels, const bool e2m1)
 {
     micro_t *s = (micro_t *) (void *) j->s;
     __m256 v[2];
@@ -497,12 +469,12 @@ e4m3_panels(const job_t *j, size_t p0, size_t n_panels)
     memset(s->acc, 0, n_panels * sizeof(s->acc[0]));
     for (size_t b = 0; b < j->n_blocks; b += MICRO_BLOCKS) {
         n = j->n_blocks - b < MICRO_BLOCKS ? j->n_blocks - b : MICRO_BLOCKS;
-        e4m3_spread(j, b, n);
+        micro_spread(j, b, n);
         for (size_t p = 0; p < n_panels; p++) {
-            if (e4m3_piece_few(j, p0 + p, s->acc[p], b, n))
+            if (micro_piece_few(j, p0 + p, s->acc[p], b, n, e2m1))
                 continue;
-            e4m3_expand(j, p0 + p, b, n);
-            e4m3_tiles(j, s->acc[p], b, n);
+            micro_expand(j, p0 + p, b, n, e2m1);
+            micro_tiles(j, s->acc[p], n, e2m1);
         }
     }
     for (size_t p = 0; p < n_panels; p++) {
@@ -514,6 +486,18 @@ e4m3_panels(const job_t *j, size_t p0, size_t n_panels)
     }
 }
 
+static void
+e4m3_panels(const job_t *j, size_t p0, size_t n_panels)
+{
+    micro_panels(j, p0, n_panels, false);
+}
+
+static void
+e2m1_panels(const job_t *j, size_t p0, size_t n_panels)
+{
+    micro_panels(j, p0, n_panels, true);
+}
+
 /* -- entry ----------------------------------------------------------------- */
 
 INLINE void
@@ -521,7 +505,7 @@ matmul_micro(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part, size_t p0,
              size_t p1, size_t r0, size_t r1, void *scratch)
 {
     job_t j = { .s = scratch, .a = a, .part = part, .r0 = r0,
-                .f = { .bias = 12 }, .n_blocks = a->w->k / DI_WBLOCK };
+                .n_blocks = a->w->k / DI_WBLOCK };
     size_t n, group;
 
     for (; j.r0 < r1; j.r0 += j.n) {
@@ -529,13 +513,26 @@ matmul_micro(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part, size_t p0,
         group = j.n > TILE_ROWS ? MICRO_PANELS : 1;
         for (size_t p = p0; p < p1; p += n) {
             n = p1 - p < group ? p1 - p : group;
-            if (part->type != DI_W_E2M1_R32) {
-                e4m3_panels(&j, p, n);
-                continue;
-            }
-            for (size_t i = 0; i < n; i++)
-                e2m1_panel(&j, p + i);
+            (part->type == DI_W_E2M1_R32 ? e2m1_panels
+                                         : e4m3_panels)(&j, p, n);
         }
+    }
+}
+
+/* -- float weights --------------------------------------------------------- */
+
+INLINE void
+matmul_mx(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part, size_t p0,
+          size_t p1, size_t r0, size_t r1, void *scratch)
+{
+    job_t j = { .s = scratch, .a = a, .part = part, .r0 = r0,
+                .f = di_q8_format(part->type), .n = r1 - r0,
+                .n_blocks = a->w->k / DI_WBLOCK };
+
+    switch (part->type) {
+    case DI_W_F32:  panels_plain(&j, p0, p1, DI_W_F32, true); break;
+    case DI_W_F16:  panels_plain(&j, p0, p1, DI_W_F16, true); break;
+    default:        panels_plain(&j, p0, p1, DI_W_BF16, true); break;
     }
 }
 
