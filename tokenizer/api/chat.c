@@ -21,16 +21,9 @@
 #define STRICT    DI_MEMBER_STRICT
 #define OFFICIAL  DI_MEMBER_OFFICIAL
 
-static const di_member_t details[] = {
-    { .name = "low" }, { .name = "high" }, { .name = "original" },
-    { .name = "auto" }, { .name = NULL },
-};
-static const di_shape_t detail = { .kind = DI_SHAPE_ENUM,
-                                   .members = details };
-
 static const di_member_t url_members[] = {
     { "url", &di_shape_text, REQUIRED, NULL },
-    { "detail", &detail, 0, NULL },
+    { "detail", &di_shape_detail, 0, NULL },
     { .name = NULL },
 };
 static const di_shape_t url_shape = { .kind = DI_SHAPE_STRUCT,

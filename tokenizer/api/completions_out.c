@@ -21,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "di_utf8.h"
 #include "text_out.h"
 
 /* The log-probability of one token. */
@@ -247,9 +246,8 @@ place_entry(const di_completions_t *out, choice_t *c, entry_t *e)
 static void
 write_token(const di_completions_t *out, di_sbuf_t *b, int32_t token)
 {
-    static const char hex[] = "0123456789abcdef";
-    const char       *p;
-    size_t            i, n = 0;
+    const char *p;
+    size_t      n = 0;
 
     p = di_vocab_bytes(out->vocab, token, &n);
     if (p == NULL)
@@ -257,18 +255,7 @@ write_token(const di_completions_t *out, di_sbuf_t *b, int32_t token)
 
     di_sbuf_lit(b, "\"");
 
-    if (di_utf8_valid(p, n)) {
-        di_json_add_text(b, p, n);
-
-    } else {
-        di_sbuf_lit(b, "bytes:");
-        for (i = 0; i < n; i++) {
-            di_sbuf_lit(b, "\\\\x");
-            di_sbuf_add(b, &hex[(unsigned char) p[i] >> 4], 1);
-            di_sbuf_add(b, &hex[(unsigned char) p[i] & 15], 1);
-        }
-    }
-
+    di_json_add_token(b, p, n, "bytes:");
     di_sbuf_lit(b, "\"");
 }
 

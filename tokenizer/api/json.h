@@ -124,6 +124,10 @@ void di_json_add_text(di_sbuf_t *b, const char *text, size_t len);
 void di_json_add_string(di_sbuf_t *b, const char *text, size_t len);
 /* The same for text that is well-formed UTF-8 for certain, which costs less. */
 void di_json_add_known(di_sbuf_t *b, const char *text, size_t len);
+/* The same for the bytes of one token: if they are no UTF-8 by themselves, the
+ * prefix, and all of them as \xHH. */
+void di_json_add_token(di_sbuf_t *b, const char *bytes, size_t n,
+                       const char *prefix);
 /* Well-formed text as the inside of a JSON string that is itself put into
  * another: the line separators stay as they are. */
 void di_json_add_inner(di_sbuf_t *b, const char *text, size_t len);

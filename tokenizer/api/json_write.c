@@ -227,6 +227,26 @@ di_json_add_known(di_sbuf_t *b, const char *text, size_t len)
 }
 
 void
+di_json_add_token(di_sbuf_t *b, const char *bytes, size_t n,
+                  const char *prefix)
+{
+    static const char hex[] = "0123456789abcdef";
+    size_t            i;
+
+    if (di_utf8_valid(bytes, n)) {
+        di_json_add_known(b, bytes, n);
+        return;
+    }
+
+    di_sbuf_add(b, prefix, strlen(prefix));
+    for (i = 0; i < n; i++) {
+        di_sbuf_lit(b, "\\\\x");
+        di_sbuf_add(b, &hex[(unsigned char) bytes[i] >> 4], 1);
+        di_sbuf_add(b, &hex[(unsigned char) bytes[i] & 15], 1);
+    }
+}
+
+void
 di_json_add_inner(di_sbuf_t *b, const char *text, size_t len)
 {
     size_t i, run = 0;

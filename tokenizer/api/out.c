@@ -16,7 +16,6 @@
  */
 
 #include "out.h"
-#include "di_utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -190,9 +189,8 @@ is_hidden(const di_out_t *out, int32_t token)
 static void
 write_token(const di_out_t *out, di_sbuf_t *b, int32_t token, float logprob)
 {
-    static const char hex[] = "0123456789abcdef";
-    const char       *p;
-    size_t            i, n = 0;
+    const char *p;
+    size_t      i, n = 0;
 
     p = di_vocab_bytes(out->vocab, token, &n);
     if (p == NULL)
@@ -200,17 +198,7 @@ write_token(const di_out_t *out, di_sbuf_t *b, int32_t token, float logprob)
 
     di_sbuf_lit(b, "{\"token\":\"");
 
-    if (di_utf8_valid(p, n)) {
-        di_json_add_known(b, p, n);
-
-    } else {
-        for (i = 0; i < n; i++) {
-            di_sbuf_lit(b, "\\\\x");
-            di_sbuf_add(b, &hex[(unsigned char) p[i] >> 4], 1);
-            di_sbuf_add(b, &hex[(unsigned char) p[i] & 15], 1);
-        }
-    }
-
+    di_json_add_token(b, p, n, "");
     di_sbuf_lit(b, "\",\"logprob\":");
     di_json_add_logprob(b, logprob);
     di_sbuf_lit(b, ",\"bytes\":[");

@@ -19,13 +19,6 @@
 #define STRICT    DI_MEMBER_STRICT
 #define OFFICIAL  DI_MEMBER_OFFICIAL
 
-static const di_member_t details[] = {
-    { .name = "low" }, { .name = "high" }, { .name = "original" },
-    { .name = "auto" }, { .name = NULL },
-};
-static const di_shape_t detail = { .kind = DI_SHAPE_ENUM,
-                                   .members = details };
-
 /* A mark of the prefix cache, which needs none here. */
 #define BREAKPOINT  { "prompt_cache_breakpoint", NULL, STRICT, NULL }
 
@@ -39,7 +32,7 @@ static const di_member_t text_members[] = {
 static const di_member_t image_members[] = {
     { "image_url", &di_shape_text, 0, NULL },
     { "file_id", &di_shape_text, 0, NULL },
-    { "detail", &detail, 0, NULL },
+    { "detail", &di_shape_detail, 0, NULL },
     BREAKPOINT,
     { .name = NULL },
 };

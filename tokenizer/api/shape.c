@@ -33,6 +33,13 @@ static const di_member_t efforts[] = {
 const di_shape_t di_shape_effort = { .kind = DI_SHAPE_ENUM,
                                      .members = efforts };
 
+static const di_member_t details[] = {
+    { .name = "low" }, { .name = "high" }, { .name = "original" },
+    { .name = "auto" }, { .name = NULL },
+};
+const di_shape_t di_shape_detail = { .kind = DI_SHAPE_ENUM,
+                                     .members = details };
+
 static const di_member_t modes[] = {
     { .name = "auto" }, { .name = "required" }, { .name = NULL },
 };

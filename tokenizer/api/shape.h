@@ -60,6 +60,8 @@ extern const di_shape_t di_shape_text, di_shape_bool, di_shape_u8,
                         di_shape_u32, di_shape_u64, di_shape_f32,
                         di_shape_map, di_shape_texts,
                         di_shape_effort;
+/* How closely an image is looked at. */
+extern const di_shape_t di_shape_detail;
 
 /* Chat's response_format; the list of an allowed_tools choice and its mode. */
 extern const di_shape_t di_shape_response_format, di_shape_allowed;
