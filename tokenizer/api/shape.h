@@ -66,6 +66,16 @@ extern const di_shape_t di_shape_detail;
 /* Chat's response_format; the list of an allowed_tools choice and its mode. */
 extern const di_shape_t di_shape_response_format, di_shape_allowed;
 
+/* The bodies of the APIs. */
+extern const di_shape_t di_shape_chat, di_shape_responses, di_shape_messages;
+/* Responses: a list of items. */
+extern const di_shape_t di_shape_items;
+
+/* Responses: is this the type of a tool that may be declared; of a search of
+ * the web? */
+bool di_shape_is_tool(const di_json_t *type);
+bool di_shape_is_web_search(const di_json_t *type);
+
 /* thinking{type,budget_tokens} */
 extern const di_member_t di_thinking_members[];
 /* Its type. */
