@@ -39,6 +39,10 @@
                                                   * marker                  */
 #define SYMBOLS       (SYMBOL_OTHER + 1)
 
+/* An automaton's state is the place in the pattern, and this bit if the space
+ * that may be missing was. */
+#define NO_SPACE      (1u << 31)
+
 /* A rule's pattern in one of its spellings. */
 typedef struct {
     const di_rule_t *rule;
@@ -50,6 +54,8 @@ typedef struct {
     uint32_t         text_to;    /* of text chunks only                     */
     uint32_t         marker_at;  /* place of a marker's symbol; n: none     */
     uint32_t         marker_extra;       /* its bytes, less one             */
+    uint32_t         space_at;   /* place of a space that may be missing;
+                                  * UINT32_MAX: none                        */
     bool             guarded;    /* a stop string, or at a start alone      */
 } pattern_t;
 
@@ -166,11 +172,10 @@ is_textual(const di_rules_t *r, int marker)
     return r->spelling->textual && r->marker_ids[marker] < 0;
 }
 
-/* One spelling of a pattern: with or without the space of '~', markers as
- * symbols or spelled. */
+/* One spelling of a pattern: markers as symbols or spelled. */
 static void
 add_pattern(builder_t *b, stage_t *st, const di_rule_t *rule, int stop,
-            di_str_t text, bool space, bool spelled)
+            di_str_t text, bool spelled)
 {
     const char *const *markers = b->rules->spelling->markers;
     pattern_t          p = { .rule = rule, .stop = stop };
@@ -179,16 +184,14 @@ add_pattern(builder_t *b, stage_t *st, const di_rule_t *rule, int stop,
     size_t             i, k, n = 0;
     unsigned char      c;
 
-    p.marker_at = UINT32_MAX;
+    p.marker_at = p.space_at = UINT32_MAX;
 
     for (i = 0; i < text.len; i++) {
         c = (unsigned char) text.data[i];
 
         if (c == '~' && stop < 0) {
-            if (space && out != NULL)
-                out[n] = ' ';
-            n += space;
-            continue;
+            p.space_at = (uint32_t) n;
+            c = ' ';
         }
 
         if (stop < 0 && c >= 1 && c <= MARKERS_MAX) {
@@ -240,7 +243,7 @@ add_rule(builder_t *b, stage_t *st, const di_rule_t *rule)
     const char               *m;
     di_str_t                  text;
     size_t                    i;
-    int                       space, spaces, marker = -1;
+    int                       marker = -1;
 
     if (((rule->when & DI_IF_TOOLS) && !o->tools)
         || ((rule->when & DI_IF_JSON) && !o->json)
@@ -249,23 +252,20 @@ add_rule(builder_t *b, stage_t *st, const di_rule_t *rule)
 
     if (rule->pattern == NULL) {
         for (i = 0; i < o->n_stops; i++)
-            add_pattern(b, st, rule, (int) i, o->stops[i], false, false);
+            add_pattern(b, st, rule, (int) i, o->stops[i], false);
         return;
     }
 
     text = (di_str_t) { rule->pattern, strlen(rule->pattern) };
-    spaces = strchr(rule->pattern, '~') != NULL ? 2 : 1;
     for (m = rule->pattern; *m != '\0'; m++) {
         if (*m >= 1 && *m <= MARKERS_MAX)
             marker = *m - 1;
     }
 
-    for (space = 0; space < spaces; space++) {
-        if (marker < 0 || b->rules->marker_ids[marker] >= 0)
-            add_pattern(b, st, rule, -1, text, space, false);
-        if (marker >= 0 && (b->texts || is_textual(b->rules, marker)))
-            add_pattern(b, st, rule, -1, text, space, true);
-    }
+    if (marker < 0 || b->rules->marker_ids[marker] >= 0)
+        add_pattern(b, st, rule, -1, text, false);
+    if (marker >= 0 && (b->texts || is_textual(b->rules, marker)))
+        add_pattern(b, st, rule, -1, text, true);
 }
 
 static void
@@ -316,7 +316,7 @@ make_stage(const di_rules_t *r, stage_t *stages, size_t i)
     return DI_OK;
 }
 
-/* Patterns that a stage has at most: each rule's with and without the space,
+/* Patterns that a stage has at most: each rule's with its marker as a symbol
  * and spelled. */
 static uint32_t
 patterns_max(const di_spelling_t *sp, size_t n_stops)
@@ -327,7 +327,7 @@ patterns_max(const di_spelling_t *sp, size_t n_stops)
     for (i = 0; i < sp->n; i++) {
         phase = &sp->stages[i];
         for (k = 0, n = 0; k < phase->n; k++)
-            n += phase->rules[k].pattern == NULL ? n_stops : 4;
+            n += phase->rules[k].pattern == NULL ? n_stops : 2;
         most = n > most ? n : most;
     }
 
@@ -505,12 +505,19 @@ di_parse_held_tokens(const di_parse_t *parse)
     return parse->held_tokens;
 }
 
+/* Asked for each token, and never true: nothing branches on a part of it. */
+static inline bool
+is_failed(const di_parse_t *p)
+{
+    return p->bytes.failed | p->name.failed | p->kept.failed
+           | p->value.failed | p->body.text.failed | p->scratch.failed
+           | p->held.failed | p->nomem;
+}
+
 bool
 di_parse_failed(const di_parse_t *p)
 {
-    return p->bytes.failed || p->name.failed || p->kept.failed
-           || p->value.failed || p->body.text.failed || p->scratch.failed
-           || p->held.failed || p->nomem;
+    return is_failed(p);
 }
 
 /* ------------------------------------------------------------------- runs */
@@ -759,11 +766,14 @@ tell_end(di_parse_t *p)
 
 /* --------------------------------------------------------------- matching */
 
-/* Symbols that the pattern's first k have in bytes. */
+/* Bytes that a state has taken. */
 static inline size_t
-bytes_of(const pattern_t *pat, uint32_t k)
+bytes_of(const pattern_t *pat, uint32_t state)
 {
-    return k + (k > pat->marker_at ? pat->marker_extra : 0);
+    uint32_t k = state & ~NO_SPACE;
+
+    return k + (k > pat->marker_at ? pat->marker_extra : 0)
+           - (state >> 31);
 }
 
 static inline size_t
@@ -777,13 +787,12 @@ newlines_before(const di_parse_t *p, size_t at)
     return n;
 }
 
-/* A pattern ended before `end` in bytes. */
+/* A pattern has taken the bytes [at, end). */
 static void
-matched(di_parse_t *p, const pattern_t *pat, size_t end)
+matched(di_parse_t *p, const pattern_t *pat, size_t at, size_t end)
 {
     const di_rule_t *rule = pat->rule;
     const stage_t   *st = p->stage;
-    size_t           at = end - bytes_of(pat, pat->n);
     uint8_t          act = rule->act, next = rule->next;
 
     if (rule->when & DI_NEWLINES)
@@ -815,18 +824,27 @@ matched(di_parse_t *p, const pattern_t *pat, size_t end)
     enter(p, next);
 }
 
-/* The automaton's state after a symbol; pat->n: it is complete. */
+/* The automaton's state after a symbol; its place is pat->n: it is
+ * complete. */
 static inline uint32_t
-advance(const pattern_t *pat, uint32_t k, uint16_t symbol, bool text)
+advance(const pattern_t *pat, uint32_t state, uint16_t symbol, bool text)
 {
+    uint32_t k = state & ~NO_SPACE, missing = state & NO_SPACE;
+
+    if (k == pat->space_at && symbol != ' ') {
+        missing = NO_SPACE;
+        k++;
+    }
+
     while (pat->symbols[k] != symbol
            || (!text && k >= pat->text_from && k < pat->text_to)) {
         if (k == 0)
             return 0;
         k = pat->border[k - 1];
+        missing = 0;
     }
 
-    return k + 1;
+    return (k + 1) | missing;
 }
 
 /* Of a guarded pattern, k symbols of which were seen. */
@@ -836,16 +854,17 @@ may_match(const di_parse_t *p, const pattern_t *pat, uint32_t k)
     return pat->stop >= 0 ? p->stoppable : p->fresh && p->begun == (k > 0);
 }
 
-/* Advance every automaton by a symbol; the one that is complete, or NULL.
- * Where several are the first wins; ours: of stop strings the longest, which
- * begins first. */
+/* Advance every automaton by a symbol; the one that is complete, and the bytes
+ * that it has taken, or NULL.  Where several are the first wins; ours: of stop
+ * strings the longest, which begins first. */
 static const pattern_t *
-step(di_parse_t *p, uint16_t symbol, bool text)
+step(di_parse_t *p, uint16_t symbol, bool text, size_t *bytes)
 {
     const stage_t   *st = p->stage;
     const pattern_t *pat, *best = NULL;
     uint32_t         i, k, n = 0, last = 0;
 
+    *bytes = 0;
     for (i = 0; i < st->n; i++) {
         k = p->states[i];
         if (k == 0 && st->begin[i] != symbol)
@@ -859,11 +878,13 @@ step(di_parse_t *p, uint16_t symbol, bool text)
 
         k = advance(pat, k, symbol, text);
 
-        if (k == pat->n) {
-            if (pat->stop < 0 || p->rules->options.official)
-                return best != NULL ? best : pat;
-            if (best == NULL || pat->n > best->n)
+        if ((k & ~NO_SPACE) == pat->n) {
+            if (best == NULL || (pat->stop >= 0 && pat->n > best->n)) {
                 best = pat;
+                *bytes = bytes_of(pat, k);
+            }
+            if (pat->stop < 0 || p->rules->options.official)
+                return best;
             k = pat->border[k - 1];
         }
 
@@ -901,12 +922,13 @@ static void
 take_symbol(di_parse_t *p, uint16_t symbol, size_t end, bool text)
 {
     const pattern_t *pat = NULL;
+    size_t           bytes;
 
     if (p->under_way || p->stage->first[symbol])
-        pat = step(p, symbol, text);
+        pat = step(p, symbol, text, &bytes);
 
     if (pat != NULL) {
-        matched(p, pat, end);
+        matched(p, pat, end - bytes, end);
         return;
     }
 
@@ -929,7 +951,8 @@ follow(di_parse_t *p, size_t at, size_t end, bool text)
     const unsigned char *data = (const unsigned char *) p->bytes.data;
     const stage_t       *st = p->stage;
     const pattern_t     *pat = &st->patterns[p->lone - 1];
-    uint32_t             k = p->states[p->lone - 1];
+    uint32_t             state = p->states[p->lone - 1];
+    uint32_t             k = state & ~NO_SPACE;
 
     if ((pat->guarded && !may_match(p, pat, k))
         || (pat->text_from < pat->text_to && !text))
@@ -942,7 +965,7 @@ follow(di_parse_t *p, size_t at, size_t end, bool text)
         k++;
     }
 
-    p->states[p->lone - 1] = k;
+    p->states[p->lone - 1] = k | (state & NO_SPACE);
     return at;
 }
 
@@ -977,7 +1000,7 @@ bytes_before(const pattern_t *pat, uint32_t k, const char *next, size_t n,
 {
     size_t i;
 
-    for (i = 0; i < n && k < pat->n; i++)
+    for (i = 0; i < n && (k & ~NO_SPACE) < pat->n; i++)
         k = advance(pat, k, (unsigned char) next[i], text);
 
     return bytes_of(pat, k) < i ? 0 : bytes_of(pat, k) - i;
@@ -1104,6 +1127,16 @@ compact(di_parse_t *p)
 
 /* ------------------------------------------------------------- characters */
 
+/* Are these eight bytes ASCII? */
+static inline bool
+is_ascii(const char *s)
+{
+    uint64_t word;
+
+    memcpy(&word, s, sizeof(word));
+    return (word & 0x8080808080808080u) == 0;
+}
+
 /* Add bytes to b, each ill-formed maximal subpart as U+FFFD; an unfinished
  * character at the end is left out.  How many bytes it has. */
 static size_t
@@ -1114,6 +1147,11 @@ decode(di_parse_t *p, di_sbuf_t *b, const char *s, size_t n)
     di_utf8_t   kind;
 
     while (s < end) {
+        if (end - s >= 8 && is_ascii(s)) {
+            s += 8;
+            continue;
+        }
+
         if ((unsigned char) *s < 0x80) {
             s++;
             continue;
@@ -1165,7 +1203,7 @@ take_bytes(di_parse_t *p, const char *s, size_t n, uint32_t n_tokens,
     else if (cut != 0)
         di_sbuf_add(&p->held, s + n - cut, cut);
     p->held.len = cut;
-    if (di_parse_failed(p))
+    if (is_failed(p))
         return;
 
     tell_piece(p, p->base + at, p->base + p->bytes.len + (cut != 0),
@@ -1219,7 +1257,7 @@ release_held(di_parse_t *p)
 
     p->held.len = p->held_tokens = 0;
     p->stoppable = p->rules->options.official || p->held_stoppable;
-    if (!di_parse_failed(p))
+    if (!is_failed(p))
         scan(p, at, p->bytes.len, false);
 }
 
@@ -1260,7 +1298,7 @@ take_added(di_parse_t *p, int32_t id, const char *s, size_t n, bool stoppable)
         add_piece(p, at, 1);
     else
         tell_piece(p, at, at + n, !di_vocab_is_special(r->options.vocab, id));
-    if (!di_parse_failed(p))
+    if (!is_failed(p))
         take_symbol(p, symbol, p->bytes.len, false);
 }
 
@@ -1271,7 +1309,7 @@ di_parse_token(di_parse_t *p, int32_t id, bool stoppable)
     const char       *s;
     size_t            n = 0;
 
-    if (p->stopped >= 0 || di_parse_failed(p))
+    if (p->stopped >= 0 || is_failed(p))
         return;
 
     s = di_vocab_bytes(r->options.vocab, id, &n);
@@ -1362,7 +1400,7 @@ di_parse_text(di_parse_t *p, const char *text, size_t len)
 {
     size_t at;
 
-    if (p->stopped >= 0 || di_parse_failed(p))
+    if (p->stopped >= 0 || is_failed(p))
         return;
 
     if (p->stages != p->rules->texts)
@@ -1379,7 +1417,7 @@ di_parse_text(di_parse_t *p, const char *text, size_t len)
         di_sbuf_lit(&p->bytes, "\xef\xbf\xbd");
     add_piece(p, p->base + at, 0);
     p->stoppable = true;
-    if (!di_parse_failed(p))
+    if (!is_failed(p))
         scan(p, at, p->bytes.len, true);
 }
 
@@ -1391,7 +1429,7 @@ di_parse_flush(di_parse_t *p)
     if (official && p->stopped < 0 && held_is_whole(p))
         release_held(p);
 
-    if (di_parse_failed(p))
+    if (is_failed(p))
         return;
 
     if (official) {
@@ -1411,7 +1449,7 @@ di_parse_finish(di_parse_t *p)
 {
     if (!p->rules->options.official)
         release_held(p);
-    if (di_parse_failed(p))
+    if (is_failed(p))
         return;
 
     decide(p, p->bytes.len - p->open, p->stage->act, NULL);
