@@ -94,19 +94,25 @@ di_json_is(const di_str_t *s, const char *text)
     return text[i] == '\0';
 }
 
+/* A di_str_t of a literal. */
+#define DI_STR(literal)  { literal, sizeof(literal) - 1 }
+
 /* ------------------------------------------------------------- writing --- */
 
+bool di_sbuf_grow(di_sbuf_t *b, size_t more);
+
 /* Make room for `more` bytes; false: out of memory (b->failed is set). */
-bool di_sbuf_room(di_sbuf_t *b, size_t more);
-
-/* di_sbuf_add() of a literal, mostly a few moves. */
-#define di_sbuf_lit(b, literal)                                              \
-    di_sbuf_lit_add(b, "" literal, sizeof(literal) - 1)
-
-static inline void
-di_sbuf_lit_add(di_sbuf_t *b, const char *data, size_t len)
+static inline bool
+di_sbuf_room(di_sbuf_t *b, size_t more)
 {
-    if (b->failed || len > b->cap - b->len) {
+    return (!b->failed && more <= b->cap - b->len) || di_sbuf_grow(b, more);
+}
+
+/* di_sbuf_add() without a call where there is room, as there mostly is. */
+static inline void
+di_sbuf_piece(di_sbuf_t *b, const char *data, size_t len)
+{
+    if (b->failed || len >= b->cap - b->len) {
         di_sbuf_add(b, data, len);
         return;
     }
@@ -114,6 +120,10 @@ di_sbuf_lit_add(di_sbuf_t *b, const char *data, size_t len)
     memcpy(b->data + b->len, data, len);
     b->len += len;
 }
+
+/* The same of a literal: mostly a few moves. */
+#define di_sbuf_lit(b, literal)                                              \
+    di_sbuf_piece(b, "" literal, sizeof(literal) - 1)
 
 /* Text as the inside of a JSON string.  Controls, quote, backslash and the
  * line separators U+0085, U+2028 and U+2029 are escaped, so that an SSE event

@@ -24,16 +24,13 @@ static const unsigned char class_of[256] = {
 };
 
 bool
-di_sbuf_room(di_sbuf_t *b, size_t more)
+di_sbuf_grow(di_sbuf_t *b, size_t more)
 {
     size_t cap;
     char  *data;
 
     if (b->failed)
         return false;
-
-    if (more <= b->cap - b->len)
-        return true;
 
     cap = b->cap == 0 ? 256 : b->cap;
     while (cap - b->len < more) {
@@ -175,6 +172,20 @@ static const bool known_special[256] = {
     [0xe2] = true,
 };
 
+/* Are these eight bytes ASCII that needs no escape? */
+static inline bool
+is_plain(const char *text)
+{
+    const uint64_t each = 0x0101010101010101u, high = 0x8080808080808080u;
+    uint64_t       w, quote, backslash;
+
+    memcpy(&w, text, sizeof(w));
+    quote = w ^ each * '"';
+    backslash = w ^ each * '\\';
+    return ((w | (w - each * 0x20) | (quote - each) | (backslash - each))
+            & high) == 0;
+}
+
 char *
 di_json_put_known(char *p, const char *text, size_t len)
 {
@@ -183,6 +194,12 @@ di_json_put_known(char *p, const char *text, size_t len)
     size_t      n;
 
     while (text < end) {
+        if (end - text >= 8 && is_plain(text)) {
+            p = di_put(p, text, 8);
+            text += 8;
+            continue;
+        }
+
         c = (unsigned char) *text;
 
         if (!known_special[c]) {
@@ -276,6 +293,11 @@ di_json_put_u64(char *p, uint64_t v)
 {
     char  digits[DI_JSON_U64_MAX];
     char *d = digits + sizeof(digits);
+
+    if (v < 10) {
+        *p = (char) ('0' + v);
+        return p + 1;
+    }
 
     do {
         *--d = (char) ('0' + v % 10);

@@ -64,7 +64,7 @@ prepare(di_out_t *o, const di_out_conf_t *conf)
     };
     di_choice_out_t    *c;
 
-    di_sbuf_add(&o->id, conf->id, strlen(conf->id) + 1);
+    di_json_add_text(&o->id, conf->id, strlen(conf->id));
     di_sbuf_add(&o->model, conf->model.data, conf->model.len);
     di_sbuf_add(&o->model, "", 1);
     di_sbuf_str(&o->signature, conf->signature != NULL ? conf->signature
@@ -129,7 +129,7 @@ close_choice(di_choice_out_t *c)
     for (i = 0; i < c->n_items; i++) {
         di_sbuf_free(&c->items[i].text);
         di_sbuf_free(&c->items[i].logprobs);
-        di_sbuf_free(&c->items[i].name);
+        di_sbuf_free(&c->items[i].unknown);
         di_sbuf_free(&c->items[i].held);
     }
 
@@ -400,6 +400,19 @@ end_item(di_choice_out_t *c)
         c->out->ops->item_end(c->out, c, item);
 }
 
+static void
+set_name(const di_out_t *out, di_item_t *item, di_str_t name)
+{
+    item->tool = di_req_tool(out->req, name);
+    if (item->tool != NULL) {
+        item->name = item->tool->name;
+        return;
+    }
+
+    di_sbuf_add(&item->unknown, name.data, name.len);
+    item->name = (di_str_t) { item->unknown.data, item->unknown.len };
+}
+
 static di_item_t *
 begin_item(di_choice_out_t *c, di_delta_kind_t kind, const char *name,
            size_t name_len)
@@ -429,8 +442,7 @@ begin_item(di_choice_out_t *c, di_delta_kind_t kind, const char *name,
 
     if (kind == DI_DELTA_CALL) {
         item->call = c->calls++;
-        di_sbuf_add(&item->name, name, name_len);
-        item->tool = di_req_tool(out->req, (di_str_t) { name, name_len });
+        set_name(out, item, (di_str_t) { name, name_len });
         make_call_id(c, item);
     }
 
@@ -504,14 +516,15 @@ add_part(di_choice_out_t *c, di_item_t *item, const di_delta_t *d)
     di_out_t *out = c->out;
 
     if (out->gather || (out->official && d->kind == DI_DELTA_REASONING)) {
-        di_sbuf_add(&item->text, d->data, d->len);
+        di_sbuf_piece(&item->text, d->data, d->len);
         if (out->taken.len != 0 && item->logprobs.len != 0)
             di_sbuf_lit(&item->logprobs, ",");
-        di_sbuf_add(&item->logprobs, out->taken.data, out->taken.len);
+        if (out->taken.len != 0)
+            di_sbuf_add(&item->logprobs, out->taken.data, out->taken.len);
     }
 
     if (out->stream && d->kind == DI_DELTA_ARGS && !out->official)
-        di_sbuf_add(&c->args, d->data, d->len);
+        di_sbuf_piece(&c->args, d->data, d->len);
     else if (out->stream)
         out->ops->item_part(out, c, item, d->data, d->len, &out->taken);
 }
@@ -603,17 +616,17 @@ failed(const di_out_t *out, const di_choice_out_t *c)
 {
     const di_item_t *item = c == NULL ? NULL : di_out_last(c);
 
-    if (out->head.failed || out->tail.failed || out->last.failed
-        || out->taken.failed || out->fingerprint.failed
-        || (out->stream && out->sse->failed))
+    if (out->head.failed | out->tail.failed | out->last.failed
+        | out->taken.failed | out->fingerprint.failed
+        | (out->stream && out->sse->failed))
         return true;
 
-    if (c != NULL && (c->nomem || c->args.failed
-                      || di_parse_failed(c->parse)))
+    if (c != NULL && (c->nomem | c->args.failed
+                      | di_parse_failed(c->parse)))
         return true;
 
-    return item != NULL && (item->text.failed || item->logprobs.failed
-                            || item->name.failed || item->held.failed);
+    return item != NULL && (item->text.failed | item->logprobs.failed
+                            | item->unknown.failed | item->held.failed);
 }
 
 int
@@ -704,19 +717,18 @@ di_out_tokens(di_out_t *out, uint32_t choice, const int32_t *tokens,
 
     open_choice(out, c);
 
-    if (n_tokens == 1 && c->entries.n == 0 && !is_hidden(out, tokens[0])
-        && di_parse_single(c->parse, tokens[0]))
-    {
-        c->tokens++;
-        c->reasoning_tokens += di_parse_reasoning(c->parse);
-        give_args(c);
-        return failed(out, c) ? DI_ENOMEM : DI_OK;
-    }
-
     for (i = 0; i < n_tokens; i++) {
         c->tokens++;
         if (is_hidden(out, tokens[i]))
             continue;
+
+        if (n_tokens == 1 && c->entries.n == 0
+            && di_parse_single(c->parse, tokens[0]))
+        {
+            c->reasoning_tokens += di_parse_reasoning(c->parse);
+            give_args(c);
+            return failed(out, c) ? DI_ENOMEM : DI_OK;
+        }
 
         di_parse_token(c->parse, tokens[i],
                        c->tokens > out->params->min_tokens || out->official);

@@ -17,8 +17,10 @@ typedef struct {
     di_delta_kind_t  kind;       /* DI_DELTA_REASONING, _TEXT or _CALL      */
     di_sbuf_t        text;       /* gathered; of a call: its arguments      */
     di_sbuf_t        logprobs;   /* gathered: entries with commas between   */
-    di_sbuf_t        name;       /* CALL: as the model wrote it             */
     const di_tool_t *tool;       /* CALL: the declared one, or NULL         */
+    di_str_t         name;       /* CALL: as the model wrote it; the tool's,
+                                  * or that of                              */
+    di_sbuf_t        unknown;    /* CALL: the name of no declared tool      */
     uint32_t         call;       /* CALL: which of the choice's             */
     char             call_id[48];
     bool             closed;     /* another item follows, or the end        */
@@ -104,8 +106,8 @@ struct di_out_s {
     bool                   show_ends;    /* as of di_out_conf_t             */
     bool                   gather;       /* items keep their text           */
 
-    di_sbuf_t              id;           /* these three NUL-terminated      */
-    di_sbuf_t              model;
+    di_sbuf_t              id;           /* the inside of its JSON string   */
+    di_sbuf_t              model;        /* these two NUL-terminated        */
     di_sbuf_t              signature;
     di_sbuf_t              fingerprint;  /* JSON: a string or null          */
     int64_t                created;
@@ -130,7 +132,7 @@ struct di_out_s {
     di_choice_out_t        choices[];    /* [n]                             */
 };
 
-#define di_sbuf_str(b, s)  di_sbuf_add(b, s, strlen(s))
+#define di_sbuf_str(b, s)  di_sbuf_piece(b, s, strlen(s))
 
 /* The item that is under way, begun if there is none of the kind. */
 di_item_t *di_out_item(di_choice_out_t *c, di_delta_kind_t kind);

@@ -21,9 +21,9 @@
 static void
 write_head(const di_out_t *out, di_sbuf_t *b, const char *object)
 {
-    di_sbuf_lit(b, "{\"id\":");
-    di_json_add_string(b, out->id.data, strlen(out->id.data));
-    di_sbuf_lit(b, ",\"object\":\"");
+    di_sbuf_lit(b, "{\"id\":\"");
+    di_sbuf_add(b, out->id.data, out->id.len);
+    di_sbuf_lit(b, "\",\"object\":\"");
     di_sbuf_str(b, object);
     di_sbuf_lit(b, "\",\"created\":");
     di_json_add_i64(b, out->created);

@@ -60,9 +60,9 @@ write_stop(const di_out_t *out, di_sbuf_t *b)
 static void
 write_head(const di_out_t *out, di_sbuf_t *b)
 {
-    di_sbuf_lit(b, "{\"id\":");
-    di_json_add_string(b, out->id.data, strlen(out->id.data));
-    di_sbuf_lit(b, ",\"type\":\"message\",\"role\":\"assistant\","
+    di_sbuf_lit(b, "{\"id\":\"");
+    di_sbuf_add(b, out->id.data, out->id.len);
+    di_sbuf_lit(b, "\",\"type\":\"message\",\"role\":\"assistant\","
                 "\"model\":");
     di_json_add_string(b, out->model.data, strlen(out->model.data));
 }

@@ -49,19 +49,21 @@ item_index(const di_choice_out_t *c, const di_item_t *item)
 static void
 write_item_id(const di_out_t *out, di_sbuf_t *b, const di_item_t *item)
 {
-    static const char *const of_tool[] = {
-        [DI_TOOL_FUNCTION] = "\"fc_", [DI_TOOL_CUSTOM] = "\"ctc_",
-        [DI_TOOL_SEARCH] = "\"tsc_",
+    static const di_str_t of_tool[] = {
+        [DI_TOOL_FUNCTION] = DI_STR("\"fc_"),
+        [DI_TOOL_CUSTOM] = DI_STR("\"ctc_"),
+        [DI_TOOL_SEARCH] = DI_STR("\"tsc_"),
     };
 
     if (item->kind == DI_DELTA_CALL)
-        di_sbuf_str(b, of_tool[tool_kind(item)]);
+        di_sbuf_piece(b, of_tool[tool_kind(item)].data,
+                      of_tool[tool_kind(item)].len);
     else if (item->kind == DI_DELTA_REASONING)
         di_sbuf_lit(b, "\"rs_");
     else
         di_sbuf_lit(b, "\"msg_");
 
-    di_json_add_text(b, out->id.data, strlen(out->id.data));
+    di_sbuf_piece(b, out->id.data, out->id.len);
     di_sbuf_lit(b, "_");
     di_json_add_u64(b, item_index(&out->choices[0], item));
     di_sbuf_lit(b, "\"");
@@ -167,7 +169,7 @@ write_item(const di_out_t *out, di_sbuf_t *b, const di_item_t *item,
     case DI_DELTA_REASONING:
         write_content(b, item, whole);
         di_sbuf_lit(b, ",\"summary\":[],\"encrypted_content\":\"");
-        di_json_add_text(b, out->id.data, strlen(out->id.data));
+        di_sbuf_add(b, out->id.data, out->id.len);
         di_sbuf_lit(b, "-");
         di_json_add_u64(b, item_index(c, item));
         di_sbuf_lit(b, "\"");
@@ -336,9 +338,9 @@ write_status(const di_out_t *out, di_sbuf_t *b, bool final)
     di_end_t reason = out->choices[0].reason;
     bool        cut = reason == DI_END_LENGTH || reason == DI_END_FILTER;
 
-    di_sbuf_lit(b, "{\"id\":");
-    di_json_add_string(b, out->id.data, strlen(out->id.data));
-    di_sbuf_lit(b, ",\"object\":\"response\",\"created_at\":");
+    di_sbuf_lit(b, "{\"id\":\"");
+    di_sbuf_add(b, out->id.data, out->id.len);
+    di_sbuf_lit(b, "\",\"object\":\"response\",\"created_at\":");
     di_json_add_i64(b, out->created);
     di_sbuf_lit(b, ",\"status\":\"");
     di_sbuf_str(b, !final ? "in_progress" : cut ? "incomplete" : "completed");

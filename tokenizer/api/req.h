@@ -126,7 +126,6 @@ int di_rq_keep(di_rq_t *rq, di_sbuf_t *b, di_str_t *out);
 /* Texts of clients, which may hold NULs, end to end; data NULL ends the
  * list. */
 int di_rq_join(di_rq_t *rq, di_str_t *out, const di_str_t *parts);
-#define DI_STR(literal)  { literal, sizeof(literal) - 1 }
 #define DI_STR_END       { NULL, 0 }
 /* printf() to the arena. */
 int di_rq_print(di_rq_t *rq, di_str_t *out, const char *fmt, ...)
