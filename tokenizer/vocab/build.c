@@ -76,7 +76,7 @@ build_index_alloc(di_vocab_index_t *x, uint32_t n)
 
     while (size < n * 2)
         size *= 2;
-    x->slots = calloc(size, sizeof(*x->slots));
+    x->slots = di_table_alloc(size, sizeof(*x->slots), 0);
     x->mask = size - 1;
     return x->slots != NULL;
 }
@@ -309,7 +309,7 @@ build_rule_ids(di_build_t *b, uint64_t rank, uint64_t end, int32_t (*ids)[3])
 static int
 build_merges(di_build_t *b, di_vocab_t *v)
 {
-    int32_t (*ids)[3] = calloc(b->n_rules + 1, sizeof(*ids));
+    int32_t (*ids)[3] = di_table_room(b->n_rules + 1, sizeof(*ids));
     uint64_t  rank, end;
     int       rc = DI_OK;
 

@@ -15,21 +15,21 @@
 
 #include "build.h"
 #include "hf_json.h"
+#include "table.h"
 
 #define HF_SPLITS_MAX    8          /* of a pre-tokenizer                    */
 #define HF_NESTING_MAX   4          /* sequences within sequences            */
-
-/* An entry of $.model.vocab. */
-typedef struct {
-    di_str_t spelling;
-    uint32_t id;
-} hf_entry_t;
+#define HF_ELEMENT       16         /* bytes of text that an entry or a rule
+                                       mostly has at least                   */
+#define HF_ROOM_MAX      (1 << 20)  /* elements for which there is room
+                                       before they are there                 */
 
 typedef struct {
     di_build_t   b;
     di_hf_json_t j;
-    hf_entry_t  *entries;       /* [n_entries]                               */
-    uint32_t     n_entries;
+    uint32_t     n_tokens;      /* in b.tokens: one more than the largest id */
+    uint64_t     tokens_room;
+    uint32_t     n_entries;     /* of $.model.vocab                          */
     bool         has_vocab;     /* $.model.vocab and .merges were there      */
     bool         has_merges;
     json_t      *model;         /* object: the other fields of $.model       */
@@ -57,48 +57,73 @@ hf_error(hf_build_t *h, int code, const char *fmt, ...)
 
 /* ------------------------------------------------------------ the tables -- */
 
-/* Make room for one element more. */
+/* An array of n elements with room for number `at`; NULL: no memory, and the
+ * old one stays.  At first there is as much room as the text may need: what
+ * isn't touched costs nothing. */
 static void *
-hf_grow(void *array, uint64_t n, uint64_t *room, size_t size)
+hf_grow(const hf_build_t *h, void *array, uint64_t n, uint64_t at,
+        uint64_t *room, size_t size)
 {
-    void *grown;
+    uint64_t more = (uint64_t) (h->j.end - h->j.at) / HF_ELEMENT;
+    void    *grown;
 
-    if (n < *room)
+    if (at < *room)
         return array;
-    grown = realloc(array, (*room * 2 + 4096) * size);
-    if (grown != NULL)
-        *room = *room * 2 + 4096;
+    more = more < HF_ROOM_MAX ? more : HF_ROOM_MAX;
+    more = *room == 0 ? more : *room * 2;
+    more = more > at ? more : at + 1;
+    grown = di_table_room(more, size);
+    if (grown == NULL)
+        return NULL;
+    if (n > 0)
+        memcpy(grown, array, n * size);
+    free(array);
+    *room = more;
     return grown;
+}
+
+/* Make room for a token; those before it that have none yet are empty. */
+static int
+hf_grow_tokens(hf_build_t *h, uint32_t id)
+{
+    di_str_t *grown = hf_grow(h, h->b.tokens, h->n_tokens, id,
+                              &h->tokens_room, sizeof(*grown));
+
+    if (grown == NULL)
+        return di_build_nomem(&h->b);
+    h->b.tokens = grown;
+    for (; h->n_tokens <= id; h->n_tokens++)
+        grown[h->n_tokens] = (di_str_t) { NULL, 0 };
+    return DI_OK;
 }
 
 static int
 hf_read_vocab(hf_build_t *h)
 {
-    uint64_t room = 0;
-    int      more;
+    int more;
 
     if (di_hf_json_take(&h->j, '{') < 0)
         return hf_error(h, DI_EFORMAT, "$.model.vocab: no object");
     for (;;) {
-        hf_entry_t entry, *grown;
+        di_str_t spelling;
+        uint32_t id;
 
-        more = di_hf_json_key(&h->j, h->n_entries == 0, &entry.spelling);
+        more = di_hf_json_key(&h->j, h->n_entries == 0, &spelling);
         if (more == 0)
             return DI_OK;
-        if (more < 0 || di_hf_json_u32(&h->j, &entry.id) < 0)
+        if (more < 0 || di_hf_json_u32(&h->j, &id) < 0)
             return hf_error(h, DI_EFORMAT, "$.model.vocab: entry %u is not a "
                             "string and its id", h->n_entries);
-        if (entry.id >= DI_MERGES_IDS_MAX - 1)
+        if (id >= DI_MERGES_IDS_MAX - 1)
             return hf_error(h, DI_EUNSUPPORTED, "$.model.vocab: id %u is over "
-                            "%u", entry.id, DI_MERGES_IDS_MAX - 2);
-        if (h->n_entries == DI_MERGES_IDS_MAX)
-            return hf_error(h, DI_EUNSUPPORTED, "$.model.vocab: over %u "
-                            "entries", DI_MERGES_IDS_MAX);
-        grown = hf_grow(h->entries, h->n_entries, &room, sizeof(entry));
-        if (grown == NULL)
-            return di_build_nomem(&h->b);
-        h->entries = grown;
-        h->entries[h->n_entries++] = entry;
+                            "%u", id, DI_MERGES_IDS_MAX - 2);
+        if (hf_grow_tokens(h, id) != DI_OK)
+            return DI_ENOMEM;
+        if (h->b.tokens[id].data != NULL)
+            return hf_error(h, DI_EFORMAT, "$.model.vocab: two entries have "
+                            "the id %u", id);
+        h->b.tokens[id] = spelling;
+        h->n_entries++;
     }
 }
 
@@ -146,7 +171,8 @@ hf_read_merges(hf_build_t *h)
         if (b->n_rules == DI_MERGES_MAX)
             return hf_error(h, DI_EUNSUPPORTED, "$.model.merges: over %u "
                             "rules", DI_MERGES_MAX);
-        grown = hf_grow(b->rules, b->n_rules, &room, sizeof(rule));
+        grown = hf_grow(h, b->rules, b->n_rules, b->n_rules, &room,
+                        sizeof(rule));
         if (grown == NULL)
             return di_build_nomem(b);
         b->rules = grown;
@@ -436,13 +462,11 @@ hf_check_added(hf_build_t *h, size_t i, const json_t *added, uint32_t *id)
 static int
 hf_count(hf_build_t *h, const json_t *added)
 {
-    uint32_t size = 0, id = 0;
+    uint32_t size = h->n_tokens, id = 0;
     int      rc;
 
     if (added != NULL && !json_is_null(added) && !json_is_array(added))
         return hf_error(h, DI_EFORMAT, "$.added_tokens: no array");
-    for (uint32_t i = 0; i < h->n_entries; i++)
-        size = h->entries[i].id >= size ? h->entries[i].id + 1 : size;
     for (size_t i = 0; i < json_array_size(added); i++) {
         rc = hf_check_added(h, i, json_array_get(added, i), &id);
         if (rc != DI_OK)
@@ -452,25 +476,7 @@ hf_count(hf_build_t *h, const json_t *added)
     if (size == 0)
         return hf_error(h, DI_EFORMAT, "$.model.vocab: empty");
     h->b.v->size = size;
-    return DI_OK;
-}
-
-/* Enter the entries by id.  Ids that no entry has are not used. */
-static int
-hf_enter_vocab(hf_build_t *h)
-{
-    di_build_t *b = &h->b;
-
-    for (uint32_t i = 0; i < h->n_entries; i++) {
-        const hf_entry_t *entry = &h->entries[i];
-
-        if (b->v->kinds[entry->id] != DI_VOCAB_UNUSED)
-            return hf_error(h, DI_EFORMAT, "$.model.vocab: two entries have "
-                            "the id %u", entry->id);
-        b->tokens[entry->id] = entry->spelling;
-        b->v->kinds[entry->id] = DI_VOCAB_NORMAL;
-    }
-    return DI_OK;
+    return hf_grow_tokens(h, size - 1);
 }
 
 static int
@@ -514,15 +520,16 @@ hf_read_tokens(hf_build_t *h)
 
     if (rc != DI_OK)
         return rc;
-    b->tokens = calloc(b->v->size, sizeof(*b->tokens));
     b->v->kinds = calloc(b->v->size, sizeof(*b->v->kinds));
     b->late = calloc(b->v->size, sizeof(*b->late));
-    if (b->tokens == NULL || b->v->kinds == NULL || b->late == NULL)
+    if (b->v->kinds == NULL || b->late == NULL)
         return di_build_nomem(b);
 
-    rc = hf_enter_vocab(h);
-    if (rc == DI_OK)
-        rc = hf_enter_added(h, added);
+    /* Ids that no entry has are not used. */
+    for (uint32_t i = 0; i < b->v->size; i++)
+        b->v->kinds[i] = b->tokens[i].data != NULL ? DI_VOCAB_NORMAL
+                                                   : DI_VOCAB_UNUSED;
+    rc = hf_enter_added(h, added);
     if (rc == DI_OK)
         rc = di_build_index(b);
     if (rc == DI_OK && b->twice)
@@ -613,7 +620,6 @@ di_vocab_open_hf(const char *json, size_t len, di_vocab_t **vocab,
     di_build_deinit(&h.b);
     for (size_t i = 0; i < h.n_patterns; i++)
         free(h.patterns[i]);
-    free(h.entries);
     json_decref(h.model);
     json_decref(h.top);
     di_hf_json_deinit(&h.j);

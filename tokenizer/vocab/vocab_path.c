@@ -16,6 +16,7 @@
 
 #include <jansson.h>
 
+#include "table.h"
 #include "vocab.h"
 
 #define PATH_FILE_MAX  ((size_t) 256 << 20)     /* bytes                     */
@@ -45,7 +46,7 @@ path_read(const char *path, char **data, size_t *len, di_err_t *err)
                         "bytes", path, PATH_FILE_MAX);
         goto done;
     }
-    *data = malloc((size_t) st.st_size + 1);
+    *data = di_table_room((size_t) st.st_size + 1, 1);
     if (*data == NULL) {
         rc = di_err_set(err, DI_ENOMEM, 0, "no memory for %s", path);
         goto done;
