@@ -90,7 +90,7 @@ ASAN_UNITS    := $(filter-out golden,$(notdir $(UNIT_SRC:.c=)))
 
 # The unit tests that start threads or share memory between them.  Those of
 # the scheduler alone don't; serve has it sample on the model's threads.
-TSAN_UNITS    := $(filter ipc% ring% pool% kernels% serve% vocab%, \
+TSAN_UNITS    := $(filter ipc% ring% pool% kernels% serve% vocab% work, \
                    $(notdir $(UNIT_SRC:.c=)))
 
 # One short line for each step; V=1 shows the commands.

@@ -12,9 +12,8 @@
  * waits, and others may use the machine.
  *
  * Then texts that never end, which are a tokenizer's worst cases; the same
- * text of 1 MB, and one of 330 KB, as one message by two threads, in elapsed
- * time with cutting it and putting its ids together; and opening the
- * vocabulary.
+ * text of 1 MB, and one of 330 KB, as one message by one thread and by two, in
+ * elapsed time until the ids are together; and opening the vocabulary.
  */
 
 #include <pthread.h>
@@ -23,12 +22,12 @@
 #include <string.h>
 #include <time.h>
 
-#include "tokenizer/vocab/di_vocab.h"
+#include "tokenizer/dialect/di_dialect.h"
 
 #define REPS       9
 #define WORST_LEN  100000
-#define SHARED_MAX 1000000      /* bytes of a text for two threads           */
-#define SLICE      16384        /* bytes that one of them takes at a time    */
+#define SHARED_LEN 1000000      /* bytes of a message for two threads        */
+#define PART_BYTES 16384        /* as in the module                          */
 
 static const di_vocab_t *vocab;
 
@@ -108,32 +107,21 @@ cell(const char *name, const char *label, const char *text, size_t len,
 
 /* --------------------------------------------------------------- threads -- */
 
-/* A text that two threads encode, in slices that each takes as it is done
- * with the one before. */
-typedef struct {
-    size_t at, len;             /* in the text; its ids lie at the same place */
-    size_t n;                   /* ids                                       */
-} slice_t;
-
+/* A prompt whose parts two threads encode, each the next as it is done with
+ * one. */
 static struct {
-    const char       *text;
-    slice_t           slices[2 * SHARED_MAX / SLICE];
-    size_t            n;
+    di_work_t        *work;
     _Atomic size_t    next;
-    int32_t          *ids;      /* [SHARED_MAX]                              */
     pthread_barrier_t start, end;
 } shared;
 
 static void
-encode_slices(di_tok_t *tok)
+encode_parts(di_tok_t *tok)
 {
-    size_t i;
+    size_t i, n = di_work_parts(shared.work);
 
-    while ((i = atomic_fetch_add(&shared.next, 1)) < shared.n) {
-        slice_t *s = &shared.slices[i];
-
-        s->n = encode(tok, shared.text + s->at, s->len, shared.ids + s->at);
-    }
+    while ((i = atomic_fetch_add(&shared.next, 1)) < n)
+        di_work_encode(shared.work, i, tok);
 }
 
 static void *
@@ -141,35 +129,10 @@ help(void *tok)
 {
     for (;;) {
         (void) pthread_barrier_wait(&shared.start);
-        encode_slices(tok);
+        encode_parts(tok);
         (void) pthread_barrier_wait(&shared.end);
     }
     return NULL;
-}
-
-/* Cut the text, encode it on both threads, put the ids together. */
-static size_t
-encode_shared(di_tok_t *tok, const char *text, size_t len)
-{
-    size_t n = 0;
-
-    shared.text = text;
-    shared.n = 0;
-    for (size_t at = 0, end; at < len; at = end) {
-        end = len - at <= SLICE ? len
-              : at + di_vocab_split(vocab, text + at, len - at, SLICE);
-        shared.slices[shared.n++] = (slice_t) { .at = at, .len = end - at };
-    }
-    atomic_store(&shared.next, 0);
-    (void) pthread_barrier_wait(&shared.start);
-    encode_slices(tok);
-    (void) pthread_barrier_wait(&shared.end);
-    for (size_t i = 0; i < shared.n; i++) {
-        memmove(shared.ids + n, shared.ids + shared.slices[i].at,
-                shared.slices[i].n * sizeof(*shared.ids));
-        n += shared.slices[i].n;
-    }
-    return n;
 }
 
 static void
@@ -178,38 +141,64 @@ start_helper(void)
     pthread_t thread;
     di_tok_t *tok;
 
-    shared.ids = malloc(SHARED_MAX * sizeof(*shared.ids));
-    need(shared.ids != NULL && di_tok_open(vocab, &tok) == DI_OK
+    need(di_tok_open(vocab, &tok) == DI_OK
          && pthread_barrier_init(&shared.start, NULL, 2) == 0
          && pthread_barrier_init(&shared.end, NULL, 2) == 0
          && pthread_create(&thread, NULL, help, tok) == 0, "no thread");
 }
 
-static void
-threads(const char *name, const char *text, size_t len)
+/* Encode a conversation that is rendered and cut, alone or with the helper;
+ * the seconds until its ids are together. */
+static double
+encode_conv(const di_dialect_t *dialect, const di_conv_t *conv,
+            size_t part_bytes, di_tok_t *tok, int32_t **ids, size_t *n)
 {
-    int32_t  *ids = malloc(len * sizeof(*ids));
-    double    one = 1e9, two = 1e9, start, seconds;
-    size_t    n = 0, n_shared = 0;
+    double start;
+    bool   alone;
+
+    need(di_work_open(dialect, vocab, conv, part_bytes, &shared.work, NULL)
+         == DI_OK, "no memory");
+    alone = di_work_parts(shared.work) == 1;
+    shared.next = 0;
+    start = now(CLOCK_MONOTONIC);
+    if (!alone)
+        (void) pthread_barrier_wait(&shared.start);
+    encode_parts(tok);
+    if (!alone)
+        (void) pthread_barrier_wait(&shared.end);
+    need(di_work_finish(shared.work, SIZE_MAX, ids, n, NULL) == DI_OK,
+         "not encoded");
+    start = now(CLOCK_MONOTONIC) - start;
+    di_work_close(shared.work);
+    return start;
+}
+
+static void
+threads(const di_dialect_t *dialect, const char *name, const char *text,
+        size_t len)
+{
+    di_msg_t  msg = { .role = DI_ROLE_USER, .content = { text, len } };
+    di_conv_t conv = { .msgs = &msg, .n_msgs = 1, .open_assistant = true };
+    double    one = 1e9, two = 1e9, seconds;
     di_tok_t *tok;
 
-    need(ids != NULL && di_tok_open(vocab, &tok) == DI_OK, "no memory");
+    need(di_tok_open(vocab, &tok) == DI_OK, "no memory");
     for (int i = 0; i < 5 * REPS; i++) {
-        start = now(CLOCK_MONOTONIC);
-        n = encode(tok, text, len, ids);
-        seconds = now(CLOCK_MONOTONIC) - start;
+        int32_t *ids[2];
+        size_t   n[2];
+
+        seconds = encode_conv(dialect, &conv, SIZE_MAX, tok, &ids[0], &n[0]);
         one = seconds < one ? seconds : one;
-        start = now(CLOCK_MONOTONIC);
-        n_shared = encode_shared(tok, text, len);
-        seconds = now(CLOCK_MONOTONIC) - start;
+        seconds = encode_conv(dialect, &conv, PART_BYTES, tok, &ids[1], &n[1]);
         two = seconds < two ? seconds : two;
+        need(n[0] == n[1] && memcmp(ids[0], ids[1], n[0] * sizeof(**ids)) == 0,
+             "two threads make other ids");
+        free(ids[0]);
+        free(ids[1]);
     }
-    need(n == n_shared && memcmp(ids, shared.ids, n * sizeof(*ids)) == 0,
-         "two threads make other ids");
-    printf("%-10s %6zu KB %7zu ids: one thread %6.2f ms, two %6.2f ms, "
-           "%.2fx\n", name, len / 1000, n, one * 1e3, two * 1e3, one / two);
+    printf("%-10s %6zu KB: one thread %6.2f ms, two %6.2f ms, %.2fx\n", name,
+           len / 1000, one * 1e3, two * 1e3, one / two);
     di_tok_close(tok);
-    free(ids);
 }
 
 /* ----------------------------------------------------------- worst cases -- */
@@ -275,9 +264,10 @@ open_vocab(const char *path)
 int
 main(int argc, char **argv)
 {
-    char  *texts[8], *at;
-    size_t lens[8];
-    int    n = argc - 2 < 8 ? argc - 2 : 8;
+    di_dialect_t *dialect;
+    char         *texts[8], *at;
+    size_t        lens[8];
+    int           n = argc - 2 < 8 ? argc - 2 : 8;
 
     if (argc < 2) {
         fprintf(stderr, "usage: tokenizer VOCABULARY [NAME=FILE...]\n");
@@ -300,11 +290,13 @@ main(int argc, char **argv)
     worst("Han", "\xe5\xa5\xbd");
     worst("base64", NULL);
     start_helper();
+    need(di_dialect_open(vocab, (di_str_t) { NULL, 0 }, "deepseek-v4",
+                         &dialect, NULL) == DI_OK, "not DeepSeek's tokens");
     for (int i = 0; i < n; i++) {
-        if (lens[i] >= SHARED_MAX)
-            threads(argv[i + 2], texts[i], SHARED_MAX);
+        if (lens[i] >= SHARED_LEN)
+            threads(dialect, argv[i + 2], texts[i], SHARED_LEN);
         if (lens[i] >= 330000)
-            threads(argv[i + 2], texts[i], 330000);
+            threads(dialect, argv[i + 2], texts[i], 330000);
         free(texts[i]);
     }
     return 0;

@@ -1,8 +1,11 @@
 /*
  * work.c - a prompt encoded in parts has the ids of one encoded whole, for
- * random conversations, sizes of parts and orders of encoding.
+ * random conversations, sizes of parts and orders of encoding, and by several
+ * threads.
  */
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -11,7 +14,8 @@
 
 #include "tokenizer/dialect/di_dialect.h"
 
-#define ROUNDS 300
+#define ROUNDS  300
+#define THREADS 3
 
 static di_vocab_t   *vocab;
 static di_dialect_t *dialect;
@@ -71,6 +75,53 @@ equal(const di_conv_t *conv, size_t part_bytes)
     free(want);
 }
 
+static struct {
+    di_work_t     *work;
+    _Atomic size_t next;
+} shared;
+
+static void *
+encode_shared(void *own)
+{
+    size_t i, n = di_work_parts(shared.work);
+
+    while ((i = atomic_fetch_add(&shared.next, 1)) < n)
+        di_work_encode(shared.work, i, own);
+    return NULL;
+}
+
+/* The same by THREADS threads. */
+static void
+equal_by_threads(const di_conv_t *conv, size_t part_bytes)
+{
+    pthread_t threads[THREADS];
+    di_tok_t *toks[THREADS];
+    int32_t  *want, *got;
+    size_t    n_want, n_got;
+
+    CHECK_EQ_INT(di_dialect_encode(dialect, tok, conv, 1 << 20, &want,
+                                   &n_want, NULL), DI_OK);
+    CHECK_EQ_INT(di_work_open(dialect, vocab, conv, part_bytes, &shared.work,
+                              NULL), DI_OK);
+    shared.next = 0;
+    for (int i = 0; i < THREADS; i++) {
+        CHECK_EQ_INT(di_tok_open(vocab, &toks[i]), DI_OK);
+        CHECK_EQ_INT(pthread_create(&threads[i], NULL, encode_shared,
+                                    toks[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        di_tok_close(toks[i]);
+    }
+
+    CHECK_EQ_INT(di_work_finish(shared.work, n_want, &got, &n_got, NULL),
+                 DI_OK);
+    CHECK(n_got == n_want && memcmp(got, want, n_got * sizeof(*got)) == 0);
+    di_work_close(shared.work);
+    free(want);
+    free(got);
+}
+
 static void
 random_conversations(void)
 {
@@ -87,6 +138,8 @@ random_conversations(void)
             msgs[i].content.len = fill(texts[i], sizeof(texts[i]));
         }
         equal(&conv, 1 + (size_t) rand() % 3000);
+        if (round % 10 == 0)
+            equal_by_threads(&conv, 1 + (size_t) rand() % 300);
     }
 }
 
