@@ -99,7 +99,8 @@ ngx_http_deepinfer_prepare_parse(ngx_http_deepinfer_prepare_t *p,
         di_req_close(p->req);
         p->req = NULL;
 
-        return rc;
+        return p->previous.failed ? ngx_http_deepinfer_prepare_no_memory(p)
+                                  : rc;
     }
 
     if (rc != DI_OK) {

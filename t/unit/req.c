@@ -236,6 +236,10 @@ check_previous(void)
     di_sbuf_free(&b);
     di_req_close(req);
 
+    CHECK_EQ_INT(parse(RESPONSES, &o, "\"previous_response_id\":\"\","
+                       "\"input\":\"q\"", &req, &e), DI_EINVAL);
+    CHECK_EQ_STR(e.param, "previous_response_id");
+
     o.history = (di_str_t) { "{", 1 };
     CHECK_EQ_INT(parse(RESPONSES, &o, fields, &req, &e), DI_EINVAL);
     CHECK_EQ_STR(e.param, "previous_response_id");

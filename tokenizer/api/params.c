@@ -34,15 +34,22 @@ di_rq_unsupported_value(di_rq_t *rq, const char *at, const di_str_t *value,
 
 /* -------------------------------------------------------- honoured fields */
 
+/* A name or an id, which has at least one byte. */
+static int
+some_string(di_rq_t *rq, const di_json_t *v, di_str_t *out)
+{
+    int rc = di_field_str(v, rq->path, out, rq->e);
+
+    if (rc == DI_OK && out->len == 0)
+        return di_field_invalid(rq->e, rq->path, "invalid_value",
+                                "Invalid '%s': empty string.", rq->path);
+    return rc;
+}
+
 static int
 model(di_rq_t *rq, const di_json_t *v)
 {
-    int rc = di_field_str(v, "model", &rq->req->model, rq->e);
-
-    if (rc == DI_OK && rq->req->model.len == 0)
-        return di_field_invalid(rq->e, "model", "invalid_value",
-                                "Invalid 'model': empty string.");
-    return rc;
+    return some_string(rq, v, &rq->req->model);
 }
 
 static int
@@ -484,7 +491,7 @@ parallel_tool_calls(di_rq_t *rq, const di_json_t *v)
 static int
 previous_response_id(di_rq_t *rq, const di_json_t *v)
 {
-    return di_field_str(v, rq->path, &rq->req->previous, rq->e);
+    return some_string(rq, v, &rq->req->previous);
 }
 
 static int
