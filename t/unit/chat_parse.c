@@ -312,6 +312,8 @@ static const struct {
       "integer_above_max_value", "<= 999" },
     { ",\"stop_token_ids\":[1,-1]", "stop_token_ids[1]",
       "integer_below_min_value", "" },
+    { ",\"stop_token_ids\":[0,1,2,3,4,5,6,7,8,9,-1]", "stop_token_ids[10]",
+      "integer_below_min_value", "" },
 
     /* together */
     { ",\"max_tokens\":5,\"max_completion_tokens\":6",

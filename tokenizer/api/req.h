@@ -73,8 +73,13 @@ int di_rq_no_memory(di_rq_t *rq);
 int di_rq_fail(di_rq_t *rq, const char *path, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Print into rq->path; returns it. */
+/* Print into rq->path, cut where it is full; returns it.  The format has %s
+ * and %zu only. */
 const char *di_rq_path(di_rq_t *rq, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The same behind what rq->path has; returns its length before. */
+size_t di_rq_enter(di_rq_t *rq, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* Keep the name of an unknown field, once; prefix says where it stood. */

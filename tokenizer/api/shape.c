@@ -226,20 +226,20 @@ unknown_variant(di_rq_t *rq, const di_shape_t *shape, di_str_t value)
 
 /* ------------------------------------------------------------------ paths */
 
+/* Go to a member; returns where leave() cuts. */
 static size_t
-enter(di_rq_t *rq, const char *fmt, const char *name, size_t i)
+enter(di_rq_t *rq, const char *name)
 {
-    size_t n = strlen(rq->path);
-
     if (rq->official)
-        return n;
+        return strlen(rq->path);
 
-    if (name != NULL)
-        (void) snprintf(rq->path + n, sizeof(rq->path) - n, fmt, name);
-    else
-        (void) snprintf(rq->path + n, sizeof(rq->path) - n, fmt, i);
+    return di_rq_enter(rq, rq->path[0] == '\0' ? "%s" : ".%s", name);
+}
 
-    return n;
+static size_t
+enter_element(di_rq_t *rq, size_t i)
+{
+    return rq->official ? strlen(rq->path) : di_rq_enter(rq, "[%zu]", i);
 }
 
 static void
@@ -335,7 +335,7 @@ check_list(di_rq_t *rq, const di_shape_t *of, const di_json_t *v)
     int              rc = DI_OK;
 
     for (m = v->v.list.first; m != NULL && rc == DI_OK; m = m->next, i++) {
-        n = enter(rq, "[%zu]", NULL, i);
+        n = enter_element(rq, i);
         rc = di_shape_check(rq, of, m);
         if (rc == DI_OK)
             leave(rq, n);
@@ -355,7 +355,7 @@ check_member(di_rq_t *rq, const di_member_t *member, const di_json_t *v)
                                                | DI_MEMBER_NOT_NULL))))
         return DI_OK;
 
-    n = enter(rq, rq->path[0] == '\0' ? "%s" : ".%s", member->name, 0);
+    n = enter(rq, member->name);
 
     if (member->refuse != NULL)
         return di_field_refuse(rq->path, member->refuse, rq->e);
@@ -398,7 +398,7 @@ check_missing(di_rq_t *rq, const di_member_t *m, const di_json_t *v)
         if (rq->official)
             return di_shape_fail(rq, "missing field `%s`", m->name);
 
-        (void) enter(rq, rq->path[0] == '\0' ? "%s" : ".%s", m->name, 0);
+        (void) enter(rq, m->name);
         return di_field_missing(rq->path, rq->e);
     }
 
@@ -476,19 +476,27 @@ check_sequence(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
     return end_sequence(rq, own, e);
 }
 
+/* v should have been an object: a struct, or another `kind` of serde's. */
 static int
-check_struct(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
+no_object(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v,
+          const char *kind)
 {
     char expected[80];
 
+    (void) snprintf(expected, sizeof(expected), "%s %s", kind, shape->name);
+    return di_shape_wrong(rq, v, expected, "an object");
+}
+
+static int
+check_struct(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
+{
     if (v->type == DI_JSON_OBJECT)
         return check_members(rq, shape->members, v, NULL);
 
     if (v->type == DI_JSON_ARRAY && rq->official)
         return check_sequence(rq, shape, v);
 
-    (void) snprintf(expected, sizeof(expected), "struct %s", shape->name);
-    return di_shape_wrong(rq, v, expected, "an object");
+    return no_object(rq, shape, v, "struct");
 }
 
 static int
@@ -496,14 +504,11 @@ check_tagged(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
 {
     const di_json_t   *tag;
     const di_member_t *variant;
-    char               expected[80];
     size_t             n;
 
-    (void) snprintf(expected, sizeof(expected), "internally tagged enum %s",
-                    shape->name);
     if (v->type != DI_JSON_OBJECT
         && !(v->type == DI_JSON_ARRAY && rq->official))
-        return di_shape_wrong(rq, v, expected, "an object");
+        return no_object(rq, shape, v, "internally tagged enum");
 
     /* serde takes a list for an object: the tag comes first in it. */
     tag = v->type == DI_JSON_ARRAY ? v->v.list.first
@@ -511,7 +516,7 @@ check_tagged(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
     if (tag == NULL && rq->official)
         return di_shape_fail(rq, "missing field `%s`", shape->tag);
 
-    n = enter(rq, rq->path[0] == '\0' ? "%s" : ".%s", shape->tag, 0);
+    n = enter(rq, shape->tag);
 
     if (tag == NULL || (tag->type == DI_JSON_NULL && !rq->official))
         return di_field_missing(rq->path, rq->e);
@@ -597,17 +602,14 @@ static int
 check_pair(di_rq_t *rq, const di_shape_t *shape, const di_json_t *v)
 {
     const di_json_t *tag;
-    char             expected[80];
     size_t           n;
     int              rc;
 
-    (void) snprintf(expected, sizeof(expected), "adjacently tagged enum %s",
-                    shape->name);
     if (v->type == DI_JSON_ARRAY && rq->official)
         return check_pair_sequence(rq, shape, v);
 
     if (v->type != DI_JSON_OBJECT)
-        return di_shape_wrong(rq, v, expected, "an object");
+        return no_object(rq, shape, v, "adjacently tagged enum");
 
     tag = di_json_get(v, shape->tag);
     if (tag != NULL && rq->official) {
