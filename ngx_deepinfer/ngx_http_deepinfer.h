@@ -402,7 +402,6 @@ typedef struct {
 struct ngx_http_deepinfer_prepare_s {
     ngx_http_deepinfer_pool_t     *pool;
     ngx_http_deepinfer_spelling_t *spelling;    /* of pool */
-    const ngx_http_deepinfer_gen_t *api;
     ngx_http_deepinfer_loc_conf_t *conf;
     di_tok_t                      *tok;         /* the running thread's own */
     ngx_chain_t                   *bufs;        /* the body, as it was read */
@@ -435,23 +434,24 @@ struct ngx_http_deepinfer_prepare_s {
     di_sbuf_t                      answer;      /* owned, of an API that asks
                                                    no engine */
     ngx_http_deepinfer_source_t    source;      /* of the answer's grammar */
-    di_api_err_t                   err;         /* status 0: none */
     unsigned                       store:1;     /* the answer */
     unsigned                       parallel:1;  /* other threads may help */
+    const ngx_http_deepinfer_gen_t *api;
+    di_api_err_t                   err;         /* status 0: none */
 };
 
 
-/* A prompt with all its choices: what an engine gets. */
+/*
+ * A prompt with all its choices: what an engine gets.  What every event looks
+ * at stands together, up to gen.params: between two events the engine's
+ * computing has emptied the caches.
+ */
 
 struct ngx_http_deepinfer_sub_s {
     ngx_http_deepinfer_ctx_t      *ctx;
     ngx_http_deepinfer_engine_t   *engine;      /* where it runs, or NULL */
-    ngx_queue_t                    queue;       /* in waiting or subs */
     uint64_t                       id;          /* slot and generation */
-    di_gen_request_t               gen;
     uint32_t                       part;        /* number of the prompt */
-    uint32_t                       cached_tokens;
-    uint64_t                       finished[DI_GEN_N_MAX / 64];
 
     unsigned                       queued:1;    /* `queue` is in a list */
     unsigned                       held:1;      /* until another one ends */
@@ -459,44 +459,23 @@ struct ngx_http_deepinfer_sub_s {
     unsigned                       begun:1;     /* the writer knows of it */
     unsigned                       paused:1;    /* the engine was told so */
     unsigned                       over:1;      /* the engine has ended it */
+
+    di_gen_request_t               gen;
+    ngx_queue_t                    queue;       /* in waiting or subs */
+    uint32_t                       cached_tokens;
+    uint64_t                       finished[DI_GEN_N_MAX / 64];
 };
 
 
+/*
+ * A request.  What every event touches comes first, and last the text of an
+ * error, which nobody reads, nor clears, while there is none.
+ */
+
 struct ngx_http_deepinfer_ctx_s {
     ngx_http_request_t            *request;
-    ngx_http_deepinfer_loc_conf_t *conf;
-    ngx_http_deepinfer_pool_t     *pool;        /* NULL: not known yet */
-    ngx_http_deepinfer_engine_t   *last_engine; /* where it ran, for logs */
-    ngx_http_deepinfer_engine_t   *avoid;       /* where it failed, or NULL */
-
-    ngx_queue_t                    queue;       /* waits for a grammar */
-    ngx_queue_t                    dirty;       /* in an engine's dirty */
-    ngx_event_t                    timer;       /* ping; never cancelable */
-
-    ngx_http_deepinfer_prepare_t   prepare;
-    ngx_http_deepinfer_fetch_t     fetch;       /* of the earlier response */
-    ngx_http_deepinfer_compiled_t *compiled;    /* reference, grammar in gen */
-    di_gen_request_t               gen;         /* all but the prompt */
-    ngx_http_deepinfer_sub_t      *subs;        /* [n_subs] */
-    ngx_uint_t                     n_subs;
-    ngx_uint_t                     n_open;      /* of them, not over */
     void                          *out;         /* owned, the API's own */
-
-    di_sbuf_t                      pending;     /* to be sent */
-    di_sbuf_t                      sending;     /* nginx has it */
-    ngx_buf_t                      buf;         /* over `sending` */
-    ngx_chain_t                    link;
-    ngx_msec_t                     sent;        /* time of the last output */
-
-    ngx_str_t                      request_id;
-    uint64_t                       start;       /* microseconds, monotonic */
-    uint64_t                       first;       /* of the first token, or 0 */
-    uint64_t                       last;        /* of the latest token */
-    uint64_t                       cached_tokens;
-    ngx_uint_t                     tries;       /* to get it run, so far */
-    ngx_uint_t                     status;      /* of the answer: metrics */
-    ngx_uint_t                     retry_after; /* seconds; 0: no header */
-    ngx_http_deepinfer_finish_e    finish;
+    ngx_queue_t                    dirty;       /* in an engine's dirty */
 
     unsigned                       stream:1;
     unsigned                       queued:1;    /* `queue` is in a list */
@@ -508,6 +487,40 @@ struct ngx_http_deepinfer_ctx_s {
     unsigned                       blocked:1;   /* the client is slow */
     unsigned                       finalized:1; /* we ended the request */
     unsigned                       closed:1;    /* cleanup has run */
+
+    ngx_http_deepinfer_finish_e    finish;
+    uint64_t                       first;       /* of the first token, or 0 */
+    uint64_t                       last;        /* of the latest token */
+    ngx_msec_t                     sent;        /* time of the last output */
+
+    di_sbuf_t                      pending;     /* to be sent */
+    di_sbuf_t                      sending;     /* nginx has it */
+    ngx_buf_t                      buf;         /* over `sending` */
+    ngx_chain_t                    link;
+
+    ngx_http_deepinfer_loc_conf_t *conf;
+    ngx_http_deepinfer_pool_t     *pool;        /* NULL: not known yet */
+    ngx_http_deepinfer_engine_t   *last_engine; /* where it ran, for logs */
+    ngx_http_deepinfer_engine_t   *avoid;       /* where it failed, or NULL */
+
+    ngx_queue_t                    queue;       /* waits for a grammar */
+    ngx_event_t                    timer;       /* ping; never cancelable */
+
+    ngx_http_deepinfer_fetch_t     fetch;       /* of the earlier response */
+    ngx_http_deepinfer_compiled_t *compiled;    /* reference, grammar in gen */
+    di_gen_request_t               gen;         /* all but the prompt */
+    ngx_http_deepinfer_sub_t      *subs;        /* [n_subs] */
+    ngx_uint_t                     n_subs;
+    ngx_uint_t                     n_open;      /* of them, not over */
+
+    ngx_str_t                      request_id;
+    uint64_t                       start;       /* microseconds, monotonic */
+    uint64_t                       cached_tokens;
+    ngx_uint_t                     tries;       /* to get it run, so far */
+    ngx_uint_t                     status;      /* of the answer: metrics */
+    ngx_uint_t                     retry_after; /* seconds; 0: no header */
+
+    ngx_http_deepinfer_prepare_t   prepare;
 };
 
 

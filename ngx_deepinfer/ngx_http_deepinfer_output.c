@@ -5,7 +5,9 @@
  * A stream has two byte buffers.  Events are written to `pending`; when nginx
  * holds nothing of ours, the two are swapped and one nginx buffer over
  * `sending` is passed down the filters with a flush.  So one write carries all
- * that came meanwhile, and a stream of any length uses the same memory.  While
+ * that came meanwhile, and a stream of any length uses the same memory.  If
+ * all was sent they are swapped back: a client that keeps up never needs the
+ * second one, and its next events find the first in the CPU's cache.  While
  * the client is slow, `pending` grows up to deepinfer_buffer_size; then the
  * engines are asked to hold the sequences until all was sent.
  */
@@ -14,6 +16,7 @@
 #include "ngx_http_deepinfer.h"
 
 
+static void ngx_http_deepinfer_swap(ngx_http_deepinfer_ctx_t *ctx);
 static ngx_int_t ngx_http_deepinfer_stream_header(
     ngx_http_deepinfer_ctx_t *ctx);
 static void ngx_http_deepinfer_stream_handler(ngx_http_request_t *r);
@@ -32,7 +35,6 @@ ngx_http_deepinfer_output_stream(ngx_http_deepinfer_ctx_t *ctx)
 {
     ngx_int_t            rc;
     ngx_buf_t           *b;
-    di_sbuf_t            swap;
     ngx_http_request_t  *r;
 
     r = ctx->request;
@@ -66,10 +68,7 @@ ngx_http_deepinfer_output_stream(ngx_http_deepinfer_ctx_t *ctx)
         return;
     }
 
-    swap = ctx->sending;
-    ctx->sending = ctx->pending;
-    ctx->pending = swap;
-    ctx->pending.len = 0;
+    ngx_http_deepinfer_swap(ctx);
 
     b = &ctx->buf;
     ngx_memzero(b, sizeof(ngx_buf_t));
@@ -108,7 +107,23 @@ ngx_http_deepinfer_output_stream(ngx_http_deepinfer_ctx_t *ctx)
         if (ngx_http_deepinfer_wait_writable(r) != NGX_OK) {
             ngx_http_deepinfer_finalize(ctx, NGX_ERROR);
         }
+
+        return;
     }
+
+    ngx_http_deepinfer_swap(ctx);
+}
+
+
+static void
+ngx_http_deepinfer_swap(ngx_http_deepinfer_ctx_t *ctx)
+{
+    di_sbuf_t  swap;
+
+    swap = ctx->sending;
+    ctx->sending = ctx->pending;
+    ctx->pending = swap;
+    ctx->pending.len = 0;
 }
 
 

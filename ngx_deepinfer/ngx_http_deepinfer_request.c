@@ -138,10 +138,12 @@ ngx_http_deepinfer_create_ctx(ngx_http_request_t *r)
     ngx_pool_cleanup_t        *pcln;
     ngx_http_deepinfer_ctx_t  *ctx;
 
-    ctx = ngx_pcalloc(r->pool, sizeof(ngx_http_deepinfer_ctx_t));
+    ctx = ngx_palloc(r->pool, sizeof(ngx_http_deepinfer_ctx_t));
     if (ctx == NULL) {
         return NULL;
     }
+
+    ngx_memzero(ctx, offsetof(ngx_http_deepinfer_ctx_t, prepare.err.message));
 
     ctx->request = r;
     ctx->conf = ngx_http_get_module_loc_conf(r, ngx_http_deepinfer_module);
