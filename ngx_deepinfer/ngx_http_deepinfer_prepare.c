@@ -19,6 +19,8 @@
 
 static int ngx_http_deepinfer_prepare_room(ngx_http_deepinfer_prepare_t *p,
     size_t more);
+static int ngx_http_deepinfer_prepare_failed(ngx_http_deepinfer_prepare_t *p,
+    int rc, di_err_t *err);
 static void ngx_http_deepinfer_prepare_too_long(
     ngx_http_deepinfer_prepare_t *p);
 static u_char *ngx_http_deepinfer_body(ngx_http_deepinfer_prepare_t *p);
@@ -126,37 +128,68 @@ ngx_http_deepinfer_prepare_conv(ngx_http_deepinfer_prepare_t *p,
     const di_conv_t *conv)
 {
     int       rc;
-    char      param[64];
     di_err_t  err;
 
-    ngx_memzero(&err, sizeof(di_err_t));
+    err.code = DI_OK;
+
+    if (!p->parallel) {
+        rc = di_dialect_encode(p->spelling->dialect, p->tok, conv,
+                               NGX_HTTP_DEEPINFER_PROMPT_MAX, &p->ids,
+                               &p->n_ids, &err);
+
+        return (rc == DI_OK) ? DI_OK
+                             : ngx_http_deepinfer_prepare_failed(p, rc, &err);
+    }
+
     p->next = 0;
 
     rc = di_work_open(p->spelling->dialect, p->pool->vocab, conv,
                       NGX_HTTP_DEEPINFER_PART_BYTES, &p->work, &err);
 
-    if (rc == DI_OK) {
-
-        if (p->parallel && di_work_parts(p->work) > 1) {
-            return DI_OK;
-        }
-
-        ngx_http_deepinfer_prepare_part_of(p, p->tok);
-        return ngx_http_deepinfer_prepare_join(p);
+    if (rc != DI_OK) {
+        p->work = NULL;
+        return ngx_http_deepinfer_prepare_failed(p, rc, &err);
     }
 
-    p->work = NULL;
+    if (di_work_parts(p->work) > 1) {
+        return DI_OK;
+    }
 
-    if (rc == DI_EINVAL) {
+    ngx_http_deepinfer_prepare_part_of(p, p->tok);
+    return ngx_http_deepinfer_prepare_join(p);
+}
+
+
+/* There are no ids, and the error says why. */
+
+static int
+ngx_http_deepinfer_prepare_failed(ngx_http_deepinfer_prepare_t *p, int rc,
+    di_err_t *err)
+{
+    char  param[64];
+
+    p->ids = NULL;
+    p->n_ids = 0;
+
+    switch (rc) {
+
+    case DI_EINVAL:
         (void) snprintf(param, sizeof(param), "%s[%zu]", p->api->prompt,
-                        err.offset);
+                        err->offset);
         di_api_err_set(&p->err, 400, "invalid_request_error", "", param,
-                       "%s", err.text);
-        return rc;
+                       "%s", err->text);
+        break;
+
+    case DI_ELIMIT:
+        ngx_http_deepinfer_prepare_too_long(p);
+        break;
+
+    default:
+        di_api_err_set(&p->err, 500, "server_error", "", "",
+                       "The prompt could not be encoded: %s.", err->text);
+        break;
     }
 
-    di_api_err_set(&p->err, 500, "server_error", "", "",
-                   "The prompt could not be encoded: %s.", err.text);
     return rc;
 }
 
@@ -186,7 +219,7 @@ ngx_http_deepinfer_prepare_join(ngx_http_deepinfer_prepare_t *p)
     int       rc;
     di_err_t  err;
 
-    ngx_memzero(&err, sizeof(di_err_t));
+    err.code = DI_OK;
 
     rc = di_work_finish(p->work, NGX_HTTP_DEEPINFER_PROMPT_MAX, &p->ids,
                         &p->n_ids, &err);
@@ -194,22 +227,8 @@ ngx_http_deepinfer_prepare_join(ngx_http_deepinfer_prepare_t *p)
     di_work_close(p->work);
     p->work = NULL;
 
-    if (rc == DI_OK) {
-        return DI_OK;
-    }
-
-    p->ids = NULL;
-    p->n_ids = 0;
-
-    if (rc == DI_ELIMIT) {
-        ngx_http_deepinfer_prepare_too_long(p);
-
-    } else {
-        di_api_err_set(&p->err, 500, "server_error", "", "",
-                       "The prompt could not be encoded: %s.", err.text);
-    }
-
-    return rc;
+    return (rc == DI_OK) ? DI_OK
+                         : ngx_http_deepinfer_prepare_failed(p, rc, &err);
 }
 
 
