@@ -16,6 +16,8 @@
 #include "ngx_http_deepinfer.h"
 
 
+static ngx_int_t ngx_http_deepinfer_output_pending(
+    ngx_http_deepinfer_ctx_t *ctx);
 static void ngx_http_deepinfer_swap(ngx_http_deepinfer_ctx_t *ctx);
 static ngx_int_t ngx_http_deepinfer_stream_header(
     ngx_http_deepinfer_ctx_t *ctx);
@@ -26,6 +28,8 @@ static ngx_int_t ngx_http_deepinfer_wait_writable(ngx_http_request_t *r);
 static ngx_uint_t ngx_http_deepinfer_buffered(ngx_http_request_t *r);
 static void ngx_http_deepinfer_finalize(ngx_http_deepinfer_ctx_t *ctx,
     ngx_int_t rc);
+static ngx_int_t ngx_http_deepinfer_json_header(ngx_http_request_t *r,
+    ngx_uint_t status, di_sbuf_t *body);
 static const char *ngx_http_deepinfer_c_string(ngx_http_request_t *r,
     ngx_str_t *s);
 
@@ -34,7 +38,6 @@ void
 ngx_http_deepinfer_output_stream(ngx_http_deepinfer_ctx_t *ctx)
 {
     ngx_int_t            rc;
-    ngx_buf_t           *b;
     ngx_http_request_t  *r;
 
     r = ctx->request;
@@ -68,32 +71,7 @@ ngx_http_deepinfer_output_stream(ngx_http_deepinfer_ctx_t *ctx)
         return;
     }
 
-    ngx_http_deepinfer_swap(ctx);
-
-    b = &ctx->buf;
-    ngx_memzero(b, sizeof(ngx_buf_t));
-
-    if (ctx->sending.len) {
-        b->start = (u_char *) ctx->sending.data;
-        b->pos = b->start;
-        b->last = b->start + ctx->sending.len;
-        b->end = b->last;
-        b->temporary = 1;
-    }
-
-    b->tag = (ngx_buf_tag_t) &ngx_http_deepinfer_module;
-    b->flush = 1;
-
-    if (ctx->done) {
-        b->last_buf = (r == r->main);
-        b->last_in_chain = 1;
-    }
-
-    ctx->link.buf = b;
-    ctx->link.next = NULL;
-    ctx->sent = ngx_current_msec;
-
-    rc = ngx_http_output_filter(r, &ctx->link);
+    rc = ngx_http_deepinfer_output_pending(ctx);
 
     if (rc == NGX_ERROR || ctx->done) {
         ngx_http_deepinfer_finalize(ctx, rc);
@@ -112,6 +90,45 @@ ngx_http_deepinfer_output_stream(ngx_http_deepinfer_ctx_t *ctx)
     }
 
     ngx_http_deepinfer_swap(ctx);
+}
+
+
+/* Pass all that is pending down the filters. */
+
+static ngx_int_t
+ngx_http_deepinfer_output_pending(ngx_http_deepinfer_ctx_t *ctx)
+{
+    ngx_buf_t           *b;
+    ngx_http_request_t  *r;
+
+    r = ctx->request;
+
+    ngx_http_deepinfer_swap(ctx);
+
+    b = &ctx->buf;
+    ngx_memzero(b, sizeof(ngx_buf_t));
+
+    if (ctx->sending.len) {
+        b->start = (u_char *) ctx->sending.data;
+        b->pos = b->start;
+        b->last = b->start + ctx->sending.len;
+        b->end = b->last;
+        b->temporary = 1;
+    }
+
+    b->tag = (ngx_buf_tag_t) &ngx_http_deepinfer_module;
+    b->flush = ctx->stream;
+
+    if (ctx->done) {
+        b->last_buf = (r == r->main);
+        b->last_in_chain = 1;
+    }
+
+    ctx->link.buf = b;
+    ctx->link.next = NULL;
+    ctx->sent = ngx_current_msec;
+
+    return ngx_http_output_filter(r, &ctx->link);
 }
 
 
@@ -288,12 +305,18 @@ ngx_http_deepinfer_buffered(ngx_http_request_t *r)
 void
 ngx_http_deepinfer_output_body(ngx_http_deepinfer_ctx_t *ctx)
 {
-    ngx_int_t  rc;
+    ngx_int_t            rc;
+    ngx_http_request_t  *r;
+
+    r = ctx->request;
 
     ctx->status = NGX_HTTP_OK;
 
-    rc = ngx_http_deepinfer_send_json(ctx->request, NGX_HTTP_OK,
-                                      &ctx->pending);
+    rc = ngx_http_deepinfer_json_header(r, NGX_HTTP_OK, &ctx->pending);
+
+    if (rc != NGX_ERROR && rc <= NGX_OK && !r->header_only) {
+        rc = ngx_http_deepinfer_output_pending(ctx);
+    }
 
     ngx_http_deepinfer_finalize(ctx, rc);
 }
@@ -382,18 +405,7 @@ ngx_http_deepinfer_send_json(ngx_http_request_t *r, ngx_uint_t status,
     ngx_buf_t    *b;
     ngx_chain_t   out;
 
-    if (body->failed) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    r->headers_out.status = status;
-    r->headers_out.content_length_n = body->len;
-
-    ngx_str_set(&r->headers_out.content_type, "application/json");
-    r->headers_out.content_type_len = r->headers_out.content_type.len;
-    r->headers_out.content_type_lowcase = NULL;
-
-    rc = ngx_http_send_header(r);
+    rc = ngx_http_deepinfer_json_header(r, status, body);
 
     if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
         return rc;
@@ -412,6 +424,25 @@ ngx_http_deepinfer_send_json(ngx_http_request_t *r, ngx_uint_t status,
     out.next = NULL;
 
     return ngx_http_output_filter(r, &out);
+}
+
+
+static ngx_int_t
+ngx_http_deepinfer_json_header(ngx_http_request_t *r, ngx_uint_t status,
+    di_sbuf_t *body)
+{
+    if (body->failed) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    r->headers_out.status = status;
+    r->headers_out.content_length_n = body->len;
+
+    ngx_str_set(&r->headers_out.content_type, "application/json");
+    r->headers_out.content_type_len = r->headers_out.content_type.len;
+    r->headers_out.content_type_lowcase = NULL;
+
+    return ngx_http_send_header(r);
 }
 
 
