@@ -137,6 +137,19 @@ for my $api (@apis) {
     is(substr($engine->log, $from) =~ /pause/, 1, "$uri: which had paused");
 }
 
+# A whole answer lies in the worker until the last of it was read.
+{
+    my $from = length $engine->log;
+    my $client = DI::Client->connect(port => $small, rcvbuf => 4096);
+
+    $client->request('POST', '/v1/chat/completions',
+                     { model => 'echo', @chat, max_tokens => TOKENS });
+    ok(engine_logs($from, qr/finish/, 20), 'a whole answer is there');
+    sleep 0.5;
+    my $text = $client->response->{json}{choices}[0]{message}{content};
+    is(scalar(() = $text =~ /hello/g), TOKENS, 'a slow client gets all of it');
+}
+
 # --------------------------------------------------------------- full disk --
 
 sub long {
