@@ -18,6 +18,16 @@
  * engine, after a preemption and after a restart.  Vector variants give the
  * same bits as plain C: no sum depends on the width of a register.
  *
+ * Drafts are drawn from a drafter's logits as tokens are from the model's.
+ * There are two ways, the caller's choice:
+ *
+ *   coupled   With the same numbers as the token will be.  It is then drawn
+ *             as if there were no draft, and often is the draft.
+ *   rejected  With numbers of its own, from a distribution that is kept.  The
+ *             draft stays or is replaced so that tokens are distributed as
+ *             without drafts; more of them stay, but the token depends on
+ *             whether there was a draft.
+ *
  * A di_sampler_t is the scratch of one thread.
  */
 
@@ -34,6 +44,15 @@
 #define DI_SAMPLER_TEMPERATURE_MIN 1e-5f
 
 typedef struct di_sampler_s di_sampler_t;
+
+/* What a draft was drawn from. */
+#define DI_SAMPLER_FROM_MAX 1024
+
+typedef struct {
+    uint32_t n;
+    int32_t  ids[DI_SAMPLER_FROM_MAX];   /* [n] ascending                   */
+    float    p[DI_SAMPLER_FROM_MAX];     /* [n] their probabilities         */
+} di_sampler_from_t;
 
 /* What a row is sampled for; all is borrowed. */
 typedef struct {
@@ -53,6 +72,9 @@ typedef struct {
                                        * not; it then knows about min_tokens;
                                        * NULL: no mask                      */
     size_t                 n_mask_words;
+    int32_t                draft;     /* to stay or be replaced             */
+    const di_sampler_from_t *from;    /* what it was drawn from; NULL: there
+                                       * is no such draft                   */
 } di_sample_in_t;
 
 typedef struct {
@@ -75,6 +97,14 @@ void di_sampler_close(di_sampler_t *sampler);
 int di_sampler_row(di_sampler_t *sampler, const float *logits,
                    const di_sample_in_t *in, di_sample_out_t *out);
 
+/* Draw a draft from a drafter's logits, as di_sampler_row() would.
+ *   from   out: what it was drawn from: the likeliest ids, at most
+ *          DI_SAMPLER_FROM_MAX; NULL: draw it coupled.  Not used if greedy
+ * Same returns. */
+int di_sampler_draft(di_sampler_t *sampler, const float *logits,
+                     const di_sample_in_t *in, di_sampler_from_t *from,
+                     int32_t *token);
+
 /* Log-probability of `token` (-1: none wanted, 0 is reported) and the n_top
  * best of a row.  DI_OK or DI_EFORMAT as above. */
 int di_sampler_logprobs(di_sampler_t *sampler, const float *logits,
@@ -84,8 +114,9 @@ int di_sampler_logprobs(di_sampler_t *sampler, const float *logits,
  * stream `subsequence` of `seed`.  Source: Salmon et al., SC 2011. */
 uint32_t di_sampler_random(uint64_t seed, uint64_t subsequence, uint32_t i);
 
-/* Draw an index by probabilities p [n] that sum to about 1, in integers.
- * The stream is position * 3; n at most the sampler's vocabulary. */
+/* Draw an index by probabilities p [n] that sum to about 1, in integers; -1
+ * if all are 0.  The stream is position * 3; n at most the sampler's
+ * vocabulary. */
 int32_t di_sampler_draw(di_sampler_t *sampler, const float *p, uint32_t n,
                         uint64_t seed, uint32_t position);
 

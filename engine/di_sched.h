@@ -14,13 +14,16 @@
  * a chunk is cut so that the step takes about as long as it should.
  * What a request answers depends on nothing but itself: not on what else
  * runs, where its prompt was cut, what the prefix cache had, or whether it
- * was preempted.  (Bounded replay of a model of windows is the exception, and
- * off unless asked for: see di_replay_t and sched_state.c.)
+ * was preempted.  There are two exceptions.  Bounded replay of a model of
+ * windows is off unless asked for: see di_replay_t and sched_state.c.  And
+ * where DI_GEN_UNSEEDED says that nobody could ask for the same text again,
+ * drafts may change which tokens are drawn, not how they are distributed.
  *
  * A model with a drafter has a decoding sequence verify its drafts: the row of
  * the token drawn last, and rows behind it as if the drafts had been drawn.
- * Each row is sampled as it would be alone; drafts stay as long as they equal
- * what was drawn.  So a step gives several tokens, and the same ones.
+ * Each row is sampled as it would be alone, and drafts stay as long as they
+ * equal what was drawn; or, if unseeded, as rejection sampling lets them.  So
+ * a step gives several tokens (sched_draft.c).
  *
  * A request with a grammar has each of its choices' text held to it, from the
  * first token to the end token; see sched_grammar.c for what then becomes of
@@ -126,7 +129,8 @@ typedef struct {
                           uint32_t n_tokens);
     void       (*state_copy)(void *ctx, uint32_t dst, uint32_t src);
     int        (*draft)(void *ctx, const di_model_draft_t *seqs,
-                        size_t n_seqs, int32_t *drafts, float *confidence);
+                        size_t n_seqs, di_model_pick_t pick, void *arg,
+                        int32_t *drafts, float *confidence);
 } di_sched_model_t;
 
 /* Borrows the model until close.  DI_EINVAL names what does not fit;

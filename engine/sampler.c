@@ -1,10 +1,10 @@
 /*
- * sampler.c - bias, penalties, truncation, draw.
+ * sampler.c - bias, penalties, truncation.
  *
  * Greedy rows are one pass.  A sampled row is three: maximum, exponentials,
- * draw.  Truncation (top-p, top-k, min-p) never sorts.  Each of them keeps a
- * prefix of the order (logit descending, id ascending), hence so do all of
- * them together, and only the end of that prefix has to be found:
+ * draw (sampler_draw.c).  Truncation (top-p, top-k, min-p) never sorts.  Each
+ * of them keeps a prefix of the order (logit descending, id ascending), hence
+ * so do all of them together, and only the end of that prefix has to be found:
  *
  *   1. Ids whose mass is so small that all like them together can't reach
  *      the part that top-p cuts off are out.  Mostly the ids of at least
@@ -12,47 +12,19 @@
  *   2. Radix selection over the bits of their logits, 11 at a time, with
  *      counts and masses per bucket, finds the logit at the end and how many
  *      of the ids that have it belong.
- *
- * The draw is made in integers: weights floor(p * 2^31), a number below
- * their total from unbiased rejection, and two levels (lane = id mod 2048,
- * then the ids of the lane), so that a device draws the same token whatever
- * the order it adds in.  Source of the scheme: DeepInfer 0.1.0's sampler.
  */
 
-#include <assert.h>
 #include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "di_sampler.h"
-#include "sampler_row.h"
+#include "sampler_impl.h"
 
-#define ONE_LEVEL       8192    /* fewer ids than this: a lane is one id    */
-#define RADIX           2048u   /* buckets of a level of the selection      */
+#define RADIX           DI_SAMPLER_RADIX
 #define LIKELY          0x1p-7f /* of the most likely id's probability      */
 #define LESS_LIKELY     0x1p-4f /* of LIKELY, and so on                     */
-
-typedef struct {
-    uint32_t id;
-    uint32_t key;                /* its logit, in integers of like order    */
-    float    e;                  /* its mass                                */
-} kept_t;
-
-struct di_sampler_s {
-    const di_row_ops_t *ops;
-    uint32_t            vocab;
-    uint32_t            n_kept;
-    float              *row;     /* [vocab] edited logits                   */
-    float              *e;       /* [vocab] e^((logit - max) / temperature) */
-    uint32_t           *counts;  /* [vocab] of tokens; 0 between calls      */
-    uint32_t           *ids;     /* [vocab] found by a pass                 */
-    kept_t             *kept;    /* [vocab] what survives, ids ascending    */
-    uint32_t           *lanes;   /* [ONE_LEVEL] sums of weights             */
-    uint32_t            bucket_n[RADIX];
-    double              bucket_mass[RADIX];
-};
 
 /* How much of a distribution is kept: ids from the most likely on, while
  * fewer than n_max came before and their mass is at most mass_max. */
@@ -81,8 +53,8 @@ di_sampler_open(uint32_t vocab, di_sampler_t **out, di_err_t *err)
     s->e = malloc((size_t) vocab * sizeof(float));
     s->counts = calloc(vocab, sizeof(uint32_t));
     s->ids = malloc((size_t) vocab * sizeof(uint32_t));
-    s->kept = malloc((size_t) vocab * sizeof(kept_t));
-    s->lanes = malloc(ONE_LEVEL * sizeof(uint32_t));
+    s->kept = malloc((size_t) vocab * sizeof(di_sampler_kept_t));
+    s->lanes = malloc(DI_SAMPLER_LANES_MAX * sizeof(uint32_t));
     if (s->row == NULL || s->e == NULL || s->counts == NULL
         || s->ids == NULL || s->kept == NULL || s->lanes == NULL)
         goto nomem;
@@ -107,29 +79,6 @@ di_sampler_close(di_sampler_t *s)
     free(s->e);
     free(s->row);
     free(s);
-}
-
-
-uint32_t
-di_sampler_random(uint64_t seed, uint64_t subsequence, uint32_t i)
-{
-    uint32_t c[4] = { i / 4, 0, (uint32_t) subsequence,
-                      (uint32_t) (subsequence >> 32) };
-    uint32_t k0 = (uint32_t) seed, k1 = (uint32_t) (seed >> 32);
-    uint64_t a, b;
-    int      round;
-
-    for (round = 0; round < 10; round++) {
-        a = (uint64_t) 0xD2511F53u * c[0];
-        b = (uint64_t) 0xCD9E8D57u * c[2];
-        c[0] = (uint32_t) (b >> 32) ^ c[1] ^ k0;
-        c[1] = (uint32_t) b;
-        c[2] = (uint32_t) (a >> 32) ^ c[3] ^ k1;
-        c[3] = (uint32_t) a;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    return c[i % 4];
 }
 
 
@@ -361,7 +310,7 @@ budget_left(const budget_t *b)
 static void
 fill_buckets(di_sampler_t *s, uint32_t prefix, int upper, int shift)
 {
-    const kept_t *k, *end = s->kept + s->n_kept;
+    const di_sampler_kept_t *k, *end = s->kept + s->n_kept;
     uint32_t      digit;
 
     memset(s->bucket_n, 0, sizeof(s->bucket_n));
@@ -451,7 +400,7 @@ select_ids(di_sampler_t *s, const float *x, float least)
     s->n_kept = s->ops->select(s->e, s->vocab, least, s->ids);
     for (i = 0; i < s->n_kept; i++) {
         id = s->ids[i];
-        s->kept[i] = (kept_t) { id, order_key(x[id]), s->e[id] };
+        s->kept[i] = (di_sampler_kept_t) { id, order_key(x[id]), s->e[id] };
     }
     return kept_mass(s);
 }
@@ -492,115 +441,57 @@ truncate_row(di_sampler_t *s, const float *x, const di_gen_params_t *p,
 }
 
 
-/* --------------------------------------------------------------------- draw */
+/* ---------------------------------------------------------------- the token */
 
-static uint32_t
-n_lanes(uint32_t n)
+/* Weigh a row whose maximum is m: which ids may be drawn, and how often. */
+static di_sampler_dist_t
+weigh(di_sampler_t *s, const float *x, const di_row_max_t *m,
+      const di_gen_params_t *p)
 {
-    return n < ONE_LEVEL ? n : DI_ROW_LANES;
+    double mass = s->ops->exp(x, s->vocab, m->max, 1.0f / p->temperature,
+                              s->e);
+    bool   all = p->top_p >= 1.0f && p->top_k <= 0 && p->min_p <= 0.0f;
+
+    if (!all)
+        mass = truncate_row(s, x, p, mass);
+    return (di_sampler_dist_t) { .all = all, .mass = mass, .whole = mass };
 }
 
 
-/* A number below total (not 0), without bias, from the stream of position. */
-static uint32_t
-draw_below(uint32_t total, uint64_t seed, uint32_t position)
+static bool
+is_greedy(const di_gen_params_t *p)
 {
-    uint32_t x, i = 0, limit = UINT32_MAX / total * total;
-
-    do {
-        x = di_sampler_random(seed, (uint64_t) position * 3, i++);
-    } while (x >= limit);
-    return x % total;
+    return p->temperature < DI_SAMPLER_TEMPERATURE_MIN;
 }
 
 
-/* Choose a lane; *r becomes the rest within it. */
-static uint32_t
-draw_lane(const di_sampler_t *s, uint32_t lanes, uint64_t seed,
-          uint32_t position, uint32_t *r)
+/* The row to choose from, and its maximum.  The row itself must be sound,
+ * whatever bias and masks hide of it: raw is its own maximum. */
+static int
+prepare(di_sampler_t *s, const float *logits, const di_sample_in_t *in,
+        const float **x, di_row_max_t *raw, di_row_max_t *m)
 {
-    uint32_t i, total = 0;
-
-    for (i = 0; i < lanes; i++)
-        total += s->lanes[i];
-    assert(total != 0);          /* the probabilities sum to about 1        */
-    *r = draw_below(total, seed, position);
-    for (i = 0; *r >= s->lanes[i]; i++)
-        *r -= s->lanes[i];
-    return i;
-}
-
-
-/* Draw from all n ids; p * scale are the probabilities. */
-static int32_t
-draw_all(di_sampler_t *s, const float *p, uint32_t n, float scale,
-         uint64_t seed, uint32_t position)
-{
-    uint32_t lanes = n_lanes(n), i, r, w;
-
-    if (lanes == n) {
-        for (i = 0; i < n; i++)
-            s->lanes[i] = di_row_weight(p[i], scale);
-    } else {
-        memset(s->lanes, 0, lanes * sizeof(uint32_t));
-        s->ops->lanes(p, n, scale, s->lanes);
-    }
-
-    for (i = draw_lane(s, lanes, seed, position, &r); ; i += lanes) {
-        w = di_row_weight(p[i], scale);
-        if (r < w)
-            return (int32_t) i;
-        r -= w;
-    }
-}
-
-
-/* The same over the kept ids alone. */
-static int32_t
-draw_kept(di_sampler_t *s, float scale, uint64_t seed, uint32_t position)
-{
-    uint32_t      lanes = n_lanes(s->vocab), lane, i, r, w;
-    const kept_t *k;
-
-    memset(s->lanes, 0, lanes * sizeof(uint32_t));
-    for (i = 0; i < s->n_kept; i++) {
-        k = &s->kept[i];
-        s->lanes[k->id % lanes] += di_row_weight(k->e, scale);
-    }
-
-    lane = draw_lane(s, lanes, seed, position, &r);
-    for (k = s->kept; ; k++) {
-        if (k->id % lanes != lane)
-            continue;
-        w = di_row_weight(k->e, scale);
-        if (r < w)
-            return (int32_t) k->id;
-        r -= w;
-    }
-}
-
-
-int32_t
-di_sampler_draw(di_sampler_t *s, const float *p, uint32_t n, uint64_t seed,
-                uint32_t position)
-{
-    return draw_all(s, p, n, 1.0f, seed, position);
+    if (row_max(s, logits, raw) != DI_OK)
+        return DI_EFORMAT;
+    *m = *raw;
+    *x = edit_row(s, logits, in);
+    return *x == logits ? DI_OK : row_max(s, *x, m);
 }
 
 
 static int32_t
-sample(di_sampler_t *s, const float *x, const di_row_max_t *m,
+choose(di_sampler_t *s, const float *x, const di_row_max_t *m,
        const di_sample_in_t *in)
 {
-    const di_gen_params_t *p = in->params;
-    double                 mass;
+    di_sampler_dist_t d;
 
-    mass = s->ops->exp(x, s->vocab, m->max, 1.0f / p->temperature, s->e);
-    if (p->top_p >= 1.0f && p->top_k <= 0 && p->min_p <= 0.0f)
-        return draw_all(s, s->e, s->vocab, (float) (1.0 / mass), in->seed,
-                        in->n_tokens);
-    mass = truncate_row(s, x, p, mass);
-    return draw_kept(s, (float) (1.0 / mass), in->seed, in->n_tokens);
+    if (is_greedy(in->params))
+        return (int32_t) m->index;
+    d = weigh(s, x, m, in->params);
+    if (in->from != NULL)
+        return di_sampler_verify(s, &d, in->seed, in->n_tokens, in->draft,
+                                 in->from);
+    return di_sampler_race(s, &d, in->seed, (uint64_t) in->n_tokens * 3);
 }
 
 
@@ -612,19 +503,54 @@ di_sampler_row(di_sampler_t *s, const float *logits, const di_sample_in_t *in,
     di_row_max_t           raw, m;
     const float           *x;
 
-    /* The row itself must be sound, whatever bias and masks hide of it. */
-    if (row_max(s, logits, &raw) != DI_OK)
+    if (prepare(s, logits, in, &x, &raw, &m) != DI_OK)
         return DI_EFORMAT;
-    m = raw;
-    x = edit_row(s, logits, in);
-    if (x != logits && row_max(s, x, &m) != DI_OK)
-        return DI_EFORMAT;
-
-    out->token = p->temperature < DI_SAMPLER_TEMPERATURE_MIN
-                 ? (int32_t) m.index : sample(s, x, &m, in);
+    out->token = choose(s, x, &m, in);
     out->logprob = 0.0f;
     out->n_top = 0;
     if ((p->flags & DI_GEN_LOGPROBS) == 0)
         return DI_OK;
     return fill_logprobs(s, logits, &raw, out->token, p->top_logprobs, out);
+}
+
+
+/* Only likely ids are drafted: so the distribution is a short list. */
+static int32_t
+draw_draft(di_sampler_t *s, const float *x, const di_row_max_t *m,
+           const di_sample_in_t *in, di_sampler_from_t *from)
+{
+    di_gen_params_t   p = *in->params;
+    di_sampler_dist_t d;
+    uint32_t          i;
+
+    if (p.top_k <= 0 || p.top_k > DI_SAMPLER_FROM_MAX)
+        p.top_k = DI_SAMPLER_FROM_MAX;
+    if (p.min_p < DI_SAMPLER_LIGHT)
+        p.min_p = DI_SAMPLER_LIGHT;
+    d = weigh(s, x, m, &p);
+    from->n = s->n_kept;
+    for (i = 0; i < s->n_kept; i++) {
+        from->ids[i] = (int32_t) s->kept[i].id;
+        from->p[i] = (float) ((double) s->kept[i].e / d.mass);
+    }
+    return di_sampler_race(s, &d, in->seed + DI_SAMPLER_DRAFT_SEED,
+                           (uint64_t) in->n_tokens * 3);
+}
+
+
+int
+di_sampler_draft(di_sampler_t *s, const float *logits,
+                 const di_sample_in_t *in, di_sampler_from_t *from,
+                 int32_t *token)
+{
+    di_row_max_t raw, m;
+    const float *x;
+
+    if (prepare(s, logits, in, &x, &raw, &m) != DI_OK)
+        return DI_EFORMAT;
+    if (from == NULL || is_greedy(in->params))
+        *token = choose(s, x, &m, in);
+    else
+        *token = draw_draft(s, x, &m, in, from);
+    return DI_OK;
 }

@@ -519,7 +519,7 @@ di_seq_release(di_sched_t *s, seq_t *seq)
         di_kv_unref(s->kv, seq->blocks[--seq->n_blocks]);
     seq->n_computed = 0;
     seq->n_published = 0;
-    seq->drafted_at = 0;
+    di_draft_forget(s, seq);
     di_state_give(s, seq);
 }
 

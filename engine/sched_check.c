@@ -48,9 +48,10 @@ check_seq(const di_sched_t *s, const req_t *req, const seq_t *seq,
     must((seq->match == NULL) == (req->grammar == NULL));
     must((seq->list == NULL) == (seq->state == SEQ_PARKED
                                  || seq->state == SEQ_OVER));
+    must(seq->place <= s->conf.max_seqs);
     if (seq->state != SEQ_RUNNING) {
         must(seq->n_blocks == 0 && seq->n_computed == 0
-             && seq->n_published == 0 && seq->slot == 0);
+             && seq->n_published == 0 && seq->slot == 0 && seq->place == 0);
         must(seq->state != SEQ_WAITING || seq->n_tokens >= req->n_prompt);
         return;
     }

@@ -15,33 +15,46 @@
 
 /* ----------------------------------------------------------------- sampling */
 
-static void
-run_job(const di_sched_t *s, di_sampler_t *sampler, job_t *job)
+di_sample_in_t
+di_sample_in(const di_sched_t *s, const seq_t *seq, uint32_t ahead)
 {
-    const seq_t  *seq = job->seq;
-    const req_t  *req = seq->req;
-    const float  *row = s->model.logits(s->model.ctx)
-                        + (size_t) job->row * s->model.vocab;
-    di_sample_in_t in = {
+    const req_t *req = seq->req;
+
+    return (di_sample_in_t) {
         .params = &req->params, .bias = req->bias, .tokens = seq->tokens,
         .end_ids = s->end_ids, .stop_ids = req->stop_ids,
         .n_bias = req->n_bias, .n_prompt = req->n_prompt,
-        .n_tokens = seq->n_tokens + job->ahead,
+        .n_tokens = seq->n_tokens + ahead,
         .n_end_ids = (uint32_t) s->conf.n_end_ids,
         .n_stop_ids = req->n_stop_ids,
         .seed = req->params.seed + seq->choice,
-        .mask = job->mask, .n_mask_words = s->grammars.words,
     };
+}
+
+
+static void
+run_job(const di_sched_t *s, di_sampler_t *sampler, job_t *job)
+{
+    const seq_t   *seq = job->seq;
+    const float   *row = s->model.logits(s->model.ctx)
+                         + (size_t) job->row * s->model.vocab;
+    di_sample_in_t in = di_sample_in(s, seq, job->ahead);
 
     if (job->rc != DI_OK)
         return;
 
-    if (job->position != 0)
+    if (job->position != 0) {
         job->rc = di_sampler_logprobs(sampler, row,
                                       seq->tokens[job->position],
-                                      req->params.top_logprobs, &job->out);
-    else
-        job->rc = di_sampler_row(sampler, row, &in, &job->out);
+                                      in.params->top_logprobs, &job->out);
+        return;
+    }
+    in.mask = job->mask;
+    in.n_mask_words = s->grammars.words;
+    in.from = job->from;
+    if (in.from != NULL)
+        in.draft = seq->tokens[in.n_tokens];
+    job->rc = di_sampler_row(sampler, row, &in, &job->out);
 }
 
 
@@ -52,13 +65,12 @@ di_sample_parts(const di_sched_t *s)
 }
 
 
-/* A part takes any free sampler, so that few threads use few, and find their
- * scratch in their own caches.  There are as many as parts. */
-void
-di_sample_part(void *arg, size_t part)
+/* Any free one, so that few threads use few, and find their scratch in their
+ * own caches.  There are as many as parts, and as picks at a time. */
+di_sampler_t *
+di_sampler_take(di_sched_t *s, uint32_t *number)
 {
-    di_sched_t *s = arg;
-    uint32_t    busy, bit, i;
+    uint32_t busy, bit;
 
     busy = atomic_load_explicit(&s->samplers_busy, memory_order_relaxed);
     do {
@@ -67,13 +79,30 @@ di_sample_part(void *arg, size_t part)
     } while (!atomic_compare_exchange_weak_explicit(
                  &s->samplers_busy, &busy, busy | bit, memory_order_acquire,
                  memory_order_relaxed));
+    *number = (uint32_t) __builtin_ctz(bit);
+    return s->samplers[*number];
+}
+
+
+void
+di_sampler_give(di_sched_t *s, uint32_t number)
+{
+    (void) atomic_fetch_and_explicit(&s->samplers_busy, ~(1u << number),
+                                     memory_order_release);
+}
+
+
+void
+di_sample_part(void *arg, size_t part)
+{
+    di_sched_t   *s = arg;
+    uint32_t      number, i;
+    di_sampler_t *sampler = di_sampler_take(s, &number);
 
     for (i = (uint32_t) part; i < s->n_jobs;
          i += (uint32_t) di_sample_parts(s))
-        run_job(s, s->samplers[__builtin_ctz(bit)], &s->jobs[i]);
-
-    (void) atomic_fetch_and_explicit(&s->samplers_busy, ~bit,
-                                     memory_order_release);
+        run_job(s, sampler, &s->jobs[i]);
+    di_sampler_give(s, number);
 }
 
 
@@ -155,6 +184,7 @@ follow_token(di_sched_t *s, job_t *job)
 
     if (!ok || !di_forced_steer(s, job))
         return ok && job->rc == DI_OK;
+    job->from = NULL;            /* its draft is no matter any more         */
     run_job(s, s->samplers[0], job);
     return job->rc == DI_OK
            && di_grammar_accept(s, job->seq, job->out.token) == DI_OK;
@@ -280,8 +310,8 @@ di_deliver_fault(di_sched_t *s, seq_t *seq)
 
 
 /* Take the tokens that rows with drafts gave: the first row's, and the next
- * one's as long as the draft between them is what was drawn, and forces no
- * others. */
+ * one's as long as the draft between them is what was drawn or stayed, and
+ * forces no others. */
 static void
 deliver_verified(di_sched_t *s, const part_t *part, job_t *jobs)
 {

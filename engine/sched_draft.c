@@ -2,32 +2,62 @@
  * sched_draft.c - drafts for the sequences that decode next.
  *
  * They are made behind a step, from the state that it left and the token that
- * was drawn, and verified in the next one.  How many of them are worth their
- * rows is decided in di_draft_verify() alone.
+ * was drawn, and verified in the next one.  The drafter's logits are sampled
+ * like the model's own, each request by its parameters, in one of two ways:
+ *
+ * - With the very numbers that the model's token will be drawn with.  That
+ *   token does not depend on the draft, and mostly is the draft where the two
+ *   rows are alike.  The text of a seed is the same with any drafts or none,
+ *   in any company.
+ * - With other numbers, for requests whose seed nobody knows
+ *   (DI_GEN_UNSEEDED): the draft then stays with the chance that the two
+ *   distributions allow for, or is replaced by rejection sampling.  More
+ *   drafts stay, and tokens are distributed as without any, but which ones
+ *   they are depends on what was drafted, hence on the load.
+ *
+ * What a draft of the second kind was drawn from is kept until it is verified.
+ * Its rule is exact only if it does not depend on a draft, nor on those behind
+ * it, whether it is verified: so di_draft_verify() may look at the drafts'
+ * chances in order and stop at one, whereas choosing by all of them at once
+ * would favour drafts that look good.  (A chance depends on the drafts before
+ * it alone.)  And a draft that is left out because its grammar forbids it is
+ * replaced like any other.
+ *
+ * How many drafts are worth their rows is decided in di_draft_verify() alone.
  */
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sched_impl.h"
 
+_Static_assert(DI_MODEL_PICKS <= DI_SCHED_PARTS, "a sampler for each pick");
+
 
 int
 di_draft_open(di_sched_t *s)
 {
-    size_t n = (size_t) s->conf.max_seqs * s->model.n_drafts;
+    di_drafts_t *d = &s->drafts;
+    size_t       seqs = s->conf.max_seqs, n = seqs * s->model.n_drafts;
 
     if (!s->conf.drafts)
         s->model.n_drafts = 0;
     if (s->model.n_drafts == 0)
         return DI_OK;
-    s->draft_seqs = calloc(s->conf.max_seqs, sizeof(*s->draft_seqs));
-    s->drafted = calloc(s->conf.max_seqs, sizeof(*s->drafted));
-    s->drafts = calloc(n, sizeof(*s->drafts));
-    s->confidence = calloc(n, sizeof(*s->confidence));
-    if (s->draft_seqs == NULL || s->drafted == NULL || s->drafts == NULL
-        || s->confidence == NULL)
+    d->asked = calloc(seqs, sizeof(*d->asked));
+    d->seqs = calloc(seqs, sizeof(*d->seqs));
+    d->tokens = calloc(n, sizeof(*d->tokens));
+    d->confidence = calloc(n, sizeof(*d->confidence));
+    d->from = calloc(n, sizeof(*d->from));
+    d->places = calloc(seqs, sizeof(*d->places));
+    if (d->asked == NULL || d->seqs == NULL || d->tokens == NULL
+        || d->confidence == NULL || d->from == NULL || d->places == NULL)
         return DI_ENOMEM;
+    while (d->n_places < seqs) {
+        d->places[d->n_places] = (uint32_t) seqs - d->n_places;
+        d->n_places++;
+    }
     return DI_OK;
 }
 
@@ -35,12 +65,28 @@ di_draft_open(di_sched_t *s)
 void
 di_draft_close(di_sched_t *s)
 {
-    free(s->draft_seqs);
-    free(s->drafted);
-    free(s->drafts);
-    free(s->confidence);
+    di_drafts_t *d = &s->drafts;
+
+    free(d->asked);
+    free(d->seqs);
+    free(d->tokens);
+    free(d->confidence);
+    free(d->from);
+    free(d->places);
 }
 
+
+void
+di_draft_forget(di_sched_t *s, seq_t *seq)
+{
+    if (seq->place != 0)
+        s->drafts.places[s->drafts.n_places++] = seq->place;
+    seq->place = 0;
+    seq->drafted_at = 0;
+}
+
+
+/* ------------------------------------------------------------------- making */
 
 /* Tokens that a sequence may have beyond the one that it draws next. */
 static uint32_t
@@ -61,10 +107,67 @@ wants_drafts(const seq_t *seq)
 }
 
 
+static di_sampler_from_t *
+from_of(const di_sched_t *s, const seq_t *seq, uint32_t i)
+{
+    return s->drafts.from + (size_t) (seq->place - 1) * s->model.n_drafts + i;
+}
+
+
+/* Ask for drafts of a sequence.  A drafter that chooses them all without
+ * pick() leaves what they are drawn from unknown. */
+static void
+ask(di_sched_t *s, seq_t *seq, uint32_t at)
+{
+    di_drafts_t *d = &s->drafts;
+    uint32_t     i;
+
+    if (seq->place == 0) {
+        assert(d->n_places > 0);
+        seq->place = d->places[--d->n_places];
+    }
+    for (i = 0; i < s->model.n_drafts; i++)
+        from_of(s, seq, i)->n = 0;
+    seq->n_drafts = di_least(s->model.n_drafts, room_for(seq));
+    d->seqs[at] = seq;
+    d->asked[at] = (di_model_draft_t) {
+        .slot = seq->slot, .n = seq->n_computed,
+        .token = seq->tokens[seq->n_computed] };
+}
+
+
+/* Draw a draft: called by the model, on any thread. */
+static int32_t
+pick(void *arg, size_t at, uint32_t i, const float *logits)
+{
+    di_sched_t        *s = arg;
+    seq_t             *seq = s->drafts.seqs[at];
+    di_sample_in_t     in = di_sample_in(s, seq, i);
+    di_sampler_from_t *from = NULL;
+    int32_t            token = 0;
+    uint32_t           number;
+    int                rc;
+
+    if (i >= seq->n_drafts)
+        return 0;                /* there is no room for it                 */
+    if ((in.params->flags & DI_GEN_UNSEEDED) != 0)
+        from = from_of(s, seq, i);
+    rc = di_sampler_draft(di_sampler_take(s, &number), logits, &in, from,
+                          &token);
+    di_sampler_give(s, number);
+    if (rc != DI_OK)
+        seq->n_drafts = i;
+    else
+        seq->tokens[in.n_tokens] = token;    /* penalties count it          */
+    return token;
+}
+
+
 int
 di_draft_make(di_sched_t *s)
 {
     const uint32_t n_drafts = s->model.n_drafts;
+    di_drafts_t   *d = &s->drafts;
     uint32_t       n = 0, i;
     seq_t         *seq;
     int            rc;
@@ -72,27 +175,24 @@ di_draft_make(di_sched_t *s)
     if (n_drafts == 0)
         return DI_OK;
     for (seq = s->running.head; seq != NULL; seq = seq->next) {
-        if (!wants_drafts(seq))
-            continue;
-        s->drafted[n] = seq;
-        s->draft_seqs[n++] = (di_model_draft_t) {
-            .slot = seq->slot, .n = seq->n_computed,
-            .token = seq->tokens[seq->n_computed] };
+        if (wants_drafts(seq))
+            ask(s, seq, n++);
     }
     if (n == 0)
         return DI_OK;
-    rc = s->model.draft(s->model.ctx, s->draft_seqs, n, s->drafts,
-                        s->confidence);
+    rc = s->model.draft(s->model.ctx, d->asked, n, pick, s, d->tokens,
+                        d->confidence);
     for (i = 0; i < n && rc == DI_OK; i++) {
-        seq = s->drafted[i];
-        seq->n_drafts = n_drafts < room_for(seq) ? n_drafts : room_for(seq);
+        seq = d->seqs[i];
         seq->drafted_at = seq->n_tokens;
-        memcpy(seq->tokens + seq->n_tokens, s->drafts + i * n_drafts,
+        memcpy(seq->tokens + seq->n_tokens, d->tokens + i * n_drafts,
                seq->n_drafts * sizeof(int32_t));
     }
     return rc;
 }
 
+
+/* ---------------------------------------------------------------- verifying */
 
 /* All of them, but no block more than the next token needs anyway. */
 uint32_t
@@ -103,4 +203,13 @@ di_draft_verify(const di_sched_t *s, const seq_t *seq)
     if (seq->drafted_at != seq->n_tokens)
         return 0;
     return seq->n_drafts < room ? seq->n_drafts : room;
+}
+
+
+const di_sampler_from_t *
+di_draft_from(const di_sched_t *s, const seq_t *seq, uint32_t i)
+{
+    const di_sampler_from_t *from = from_of(s, seq, i);
+
+    return from->n > 0 ? from : NULL;
 }

@@ -70,6 +70,7 @@ struct seq_s {
     uint32_t     n_keys;
     uint32_t     n_drafts;       /* tokens[n_tokens ...], if made for that  */
     uint32_t     drafted_at;     /* n_tokens for which they were made       */
+    uint32_t     place;          /* of what they were drawn from; 0 = none  */
     uint32_t     slot;           /* of its state; 0 = none                  */
     di_gram_match_t *match;      /* behind tokens; NULL: no grammar         */
     int32_t     *close;          /* [n_close] tokens that complete the text,
@@ -116,6 +117,8 @@ typedef struct {
     uint32_t         row;        /* of the step's logits                    */
     uint32_t         position;   /* prompt position to report, or 0: sample */
     uint32_t         ahead;      /* drafts that count as drawn before it    */
+    const di_sampler_from_t *from;   /* of the draft behind those, which may
+                                  * be replaced, or NULL                    */
     const uint64_t  *mask;       /* of a grammar, or NULL                   */
     int              rc;
     di_sample_out_t  out;
@@ -134,6 +137,17 @@ typedef struct {
     uint64_t   room_turn;        /* turn in which room was asked for        */
     uint32_t   room;             /* completion slots left in that turn      */
 } owner_t;
+
+/* Of sched_draft.c. */
+typedef struct {
+    di_model_draft_t  *asked;    /* [max_seqs] what the model is to draft   */
+    seq_t            **seqs;     /* [max_seqs] for whom                     */
+    int32_t           *tokens;   /* [max_seqs][n_drafts]                    */
+    float             *confidence;   /* [max_seqs][n_drafts]                */
+    di_sampler_from_t *from;     /* [max_seqs][n_drafts] by places          */
+    uint32_t          *places;   /* [n_places] free ones, 1 .. max_seqs     */
+    uint32_t           n_places;
+} di_drafts_t;
 
 /* Of sched_grammar.c. */
 typedef struct {
@@ -197,10 +211,7 @@ struct di_sched_s {
     uint32_t         n_rows;
     uint32_t         n_logits;
     uint32_t         prefill_rows;
-    di_model_draft_t *draft_seqs;    /* [max_seqs]                          */
-    seq_t          **drafted;    /* [max_seqs] whose they are               */
-    int32_t         *drafts;     /* [max_seqs][n_drafts]                    */
-    float           *confidence; /* [max_seqs][n_drafts]                    */
+    di_drafts_t      drafts;
     di_grammars_t    grammars;
     di_forced_t      forced;
     di_sampler_t    *samplers[DI_SCHED_PARTS];
@@ -242,6 +253,15 @@ void di_seq_keys(const di_sched_t *sched, seq_t *seq, uint32_t n_blocks);
  * sequence's rows gave is taken, or, after a fault, the sequence ended. */
 size_t di_sample_parts(const di_sched_t *sched);
 void di_sample_part(void *sched, size_t part);
+
+/* What a sequence's next token is sampled for, if that many drafts count as
+ * drawn before it. */
+di_sample_in_t di_sample_in(const di_sched_t *sched, const seq_t *seq,
+                            uint32_t ahead);
+
+/* Any thread: a sampler that no other one uses, until it is given back. */
+di_sampler_t *di_sampler_take(di_sched_t *sched, uint32_t *number);
+void di_sampler_give(di_sched_t *sched, uint32_t number);
 void di_deliver(di_sched_t *sched, const part_t *part, job_t *jobs);
 void di_deliver_fault(di_sched_t *sched, seq_t *seq);
 
@@ -267,8 +287,15 @@ int di_draft_open(di_sched_t *sched);
 void di_draft_close(di_sched_t *sched);
 int di_draft_make(di_sched_t *sched);    /* for all that decode next        */
 
+void di_draft_forget(di_sched_t *sched, seq_t *seq);
+
 /* Drafts of a sequence to verify in the next step. */
 uint32_t di_draft_verify(const di_sched_t *sched, const seq_t *seq);
+
+/* What draft number i was drawn from; NULL: it is not to be replaced, but
+ * compared with what is drawn. */
+const di_sampler_from_t *di_draft_from(const di_sched_t *sched,
+                                       const seq_t *seq, uint32_t i);
 
 /* sched_pace.c: a step that decoded or not, and had so many prompt rows, took
  * so long. */

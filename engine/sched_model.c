@@ -52,10 +52,10 @@ state_copy(void *ctx, uint32_t dst, uint32_t src)
 
 
 static int
-draft(void *ctx, const di_model_draft_t *seqs, size_t n_seqs, int32_t *drafts,
-      float *confidence)
+draft(void *ctx, const di_model_draft_t *seqs, size_t n_seqs,
+      di_model_pick_t pick, void *arg, int32_t *drafts, float *confidence)
 {
-    return di_model_draft(ctx, seqs, n_seqs, drafts, confidence);
+    return di_model_draft(ctx, seqs, n_seqs, pick, arg, drafts, confidence);
 }
 
 

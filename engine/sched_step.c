@@ -120,6 +120,7 @@ add_job(di_sched_t *s, seq_t *seq, uint32_t row, uint32_t position)
     job->row = row;
     job->position = position;
     job->ahead = 0;
+    job->from = NULL;
     job->mask = NULL;
     job->rc = DI_OK;
     s->parts[s->n_parts].n_jobs++;
@@ -315,12 +316,15 @@ extend(di_sched_t *s, seq_t *seq)
 
 
 /* Of a sequence's drafts, those that there is room for while each of `others`
- * gets a row. */
+ * gets a row; *refused: the grammar forbids the next one, for which there
+ * would be room. */
 static uint32_t
-fitting_drafts(di_sched_t *s, const seq_t *seq, uint32_t others)
+fitting_drafts(di_sched_t *s, const seq_t *seq, uint32_t others,
+               bool *refused)
 {
-    uint32_t n = di_draft_verify(s, seq), taken = 1 + others;
+    uint32_t n = di_draft_verify(s, seq), taken = 1 + others, allowed;
 
+    *refused = false;
     if (n == 0 || s->n_rows + taken >= s->conf.max_rows
         || s->n_logits + taken >= s->model.max_logits
         || s->n_jobs + taken >= s->jobs_max)
@@ -329,7 +333,9 @@ fitting_drafts(di_sched_t *s, const seq_t *seq, uint32_t others)
     n = di_least(n, s->model.max_logits - s->n_logits - taken);
     n = di_least(n, s->jobs_max - s->n_jobs - taken);
     n = di_least(n, room_of(s, seq->req->owner) / slots_needed(s, seq) - 1);
-    return di_grammar_drafts(s, seq, n);
+    allowed = di_grammar_drafts(s, seq, n);
+    *refused = allowed < n;
+    return allowed;
 }
 
 
@@ -361,6 +367,8 @@ plan_verify(di_sched_t *s, seq_t *seq, uint32_t n)
     for (i = 0; i <= n; i++) {
         add_job(s, seq, s->n_logits + i, 0);
         s->jobs[s->n_jobs - 1].ahead = i;
+        if (i < n)
+            s->jobs[s->n_jobs - 1].from = di_draft_from(s, seq, i);
     }
     use_room(s, seq->req->owner, slots_needed(s, seq) * (1 + n));
     s->n_logits += 1 + n;
@@ -372,19 +380,24 @@ plan_verify(di_sched_t *s, seq_t *seq, uint32_t n)
 static void
 plan_decode(di_sched_t *s)
 {
-    uint32_t others = s->running.n, n_drafts;
+    uint32_t others = s->running.n, n_drafts, n_jobs;
     seq_t   *seq, *next;
+    bool     refused;
 
     for (seq = s->running.head; seq != NULL; seq = next) {
         others--;
         if (decodes(seq) && may_run(s, seq)) {
             if (!extend(s, seq))
                 return;          /* it was the last                         */
-            n_drafts = fitting_drafts(s, seq, others);
+            n_drafts = fitting_drafts(s, seq, others, &refused);
+            n_jobs = s->n_jobs;
             if (n_drafts > 0)
                 plan_verify(s, seq, n_drafts);
             else
                 (void) plan_rows(s, seq, rows_beside(s, seq, others));
+            /* A refused draft is replaced without a row of its own. */
+            if (refused && s->n_jobs > n_jobs)
+                s->jobs[s->n_jobs - 1].from = di_draft_from(s, seq, n_drafts);
         }
         next = seq->next;        /* read here: extend() preempts behind it  */
     }

@@ -514,10 +514,12 @@ ngx_http_deepinfer_prepare_gen(ngx_http_deepinfer_ctx_t *ctx)
 
     /* drawn once, so that a request that moves goes on with the same seed */
 
-    if (!from->has_seed
-        && ngx_http_deepinfer_random(&to->seed, sizeof(to->seed)) != NGX_OK)
-    {
-        return NGX_ERROR;
+    if (!from->has_seed) {
+        to->flags |= DI_GEN_UNSEEDED;
+
+        if (ngx_http_deepinfer_random(&to->seed, sizeof(to->seed)) != NGX_OK) {
+            return NGX_ERROR;
+        }
     }
 
     if (from->n_bias) {

@@ -37,7 +37,7 @@
 
 #include "../../tokenizer/di_err.h"
 
-#define DI_IPC_VERSION          2
+#define DI_IPC_VERSION          3
 #define DI_IPC_FINGERPRINT      16          /* bytes                        */
 #define DI_IPC_NAME_MAX         96          /* model name, NUL included     */
 #define DI_IPC_SUB_SLOTS        1024        /* powers of two                */
@@ -58,7 +58,9 @@ enum {
     DI_GEN_GRAMMAR_FINISH   = 1u << 4,  /* when max_tokens runs out, steer the
                                          * text to its shortest end; says
                                          * nothing without a grammar        */
-    DI_GEN_FLAGS_ALL        = (1u << 5) - 1,
+    DI_GEN_UNSEEDED         = 1u << 5,  /* nobody named the seed: it need not
+                                         * give the same text again         */
+    DI_GEN_FLAGS_ALL        = (1u << 6) - 1,
 };
 
 #define DI_GEN_N_MAX            128     /* choices of one request           */

@@ -138,6 +138,10 @@ typedef struct {
     float     *confidence_w;     /* [dim + rank] of the confidence head     */
     uint32_t   step;             /* draft being made                        */
     uint32_t   n_drafts;         /* of each sequence                        */
+    uint32_t   n_seqs;           /* of the batch                            */
+    size_t     first;            /* the caller's number of its first one    */
+    di_model_pick_t pick;        /* NULL: the likeliest                     */
+    void      *pick_arg;
     int32_t   *drafts;           /* the caller's arrays, at the batch:      */
     float     *confidence;       /* [batch][n_drafts]                       */
 } di_v41_draft_t;
@@ -203,7 +207,8 @@ void di_v41_draft_keys(di_model_t *m, const di_rows_t *rows);
 int di_v41_draft_open(di_model_t *m, di_err_t *err);
 void di_v41_draft_close(di_model_t *m);
 int di_v41_draft(di_model_t *m, const di_model_draft_t *seqs, size_t n_seqs,
-                 int32_t *drafts, float *confidence);
+                 di_model_pick_t pick, void *arg, int32_t *drafts,
+                 float *confidence);
 
 /* deepseek_v41.c: cutting a buffer into views; the first pass only counts. */
 typedef struct {

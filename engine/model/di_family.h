@@ -58,7 +58,8 @@ typedef struct {
 
     /* Drafts for n_seqs sequences; NULL: info.n_drafts is 0. */
     int (*draft)(di_model_t *m, const di_model_draft_t *seqs, size_t n_seqs,
-                 int32_t *drafts, float *confidence);
+                 di_model_pick_t pick, void *arg, int32_t *drafts,
+                 float *confidence);
 
     /* Free m->state, which may be NULL or partly filled. */
     void (*close)(di_model_t *m);

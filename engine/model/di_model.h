@@ -145,14 +145,25 @@ typedef struct {
     int32_t  token;
 } di_model_draft_t;
 
-/* Offer info.n_drafts tokens that may follow, the likeliest one after another,
- * each with the chance that it is accepted if those before it are.
+/* Choose draft number i of sequence number seq from its logits [vocab].  All
+ * of a sequence's drafts are asked for, in order; of those of different ones
+ * up to DI_MODEL_PICKS at a time, on the pool's threads. */
+typedef int32_t (*di_model_pick_t)(void *arg, size_t seq, uint32_t i,
+                                   const float *logits);
+
+#define DI_MODEL_PICKS 16
+
+/* Offer info.n_drafts tokens that may follow, one after another, each with the
+ * chance that it is accepted if those before it are.  That chance is known
+ * before the draft is chosen, and says nothing of what it is.
  *   seqs        [n_seqs], at most max_seqs
+ *   pick        NULL: the likeliest ones
  *   drafts      [n_seqs][n_drafts] out
  *   confidence  [n_seqs][n_drafts] out, 0 .. 1
  * Computes and waits.  DI_OK or a device fault.  No allocation. */
 int di_model_draft(di_model_t *model, const di_model_draft_t *seqs,
-                   size_t n_seqs, int32_t *drafts, float *confidence);
+                   size_t n_seqs, di_model_pick_t pick, void *arg,
+                   int32_t *drafts, float *confidence);
 
 /* Launch a host call behind the step (sampling): fn(arg, part), with the
  * pool's threads.  Logits are readable in it. */

@@ -642,11 +642,12 @@ di_model_step(di_model_t *m, const di_model_seq_t *seqs, size_t n_seqs)
 
 int
 di_model_draft(di_model_t *m, const di_model_draft_t *seqs, size_t n_seqs,
-               int32_t *drafts, float *confidence)
+               di_model_pick_t pick, void *arg, int32_t *drafts,
+               float *confidence)
 {
     assert(!m->launched && m->info.n_drafts > 0);
     assert(n_seqs <= m->conf.max_seqs);
-    return m->family->draft(m, seqs, n_seqs, drafts, confidence);
+    return m->family->draft(m, seqs, n_seqs, pick, arg, drafts, confidence);
 }
 
 void

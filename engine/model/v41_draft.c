@@ -6,11 +6,8 @@
  * then runs one block per sequence: the token just drawn and placeholders for
  * those to be guessed, which see the windows and each other.  That makes base
  * logits of all drafts at once; a small head adds to each what the draft
- * before it says, so the likeliest tokens are taken one after another.
- *
- * A draft is the likeliest token, never a drawn one: what is drawn from the
- * model's own logits at that place is compared with it.  So drafts change the
- * speed of an answer and nothing else, not even the numbers drawn.
+ * before it says, so they are chosen one after another: by the caller, who
+ * knows how his sequences draw, or the likeliest one.
  */
 
 #include <math.h>
@@ -155,10 +152,10 @@ host(const di_v41_draft_t *d, di_view_t v)
     return (int32_t *) (void *) (d->inputs_host + v.offset);
 }
 
-static const float *
+static float *
 output(const di_v41_draft_t *d, di_view_t v)
 {
-    return (const float *) (const void *) (d->outputs_host + v.offset);
+    return (float *) (void *) (d->outputs_host + v.offset);
 }
 
 static di_rows_t
@@ -229,37 +226,36 @@ run_stages(di_model_t *m, const di_rows_t *rows)
               n);
 }
 
-/* The likeliest token of base + bias; the smaller id where equal. */
+/* The likeliest token; the smaller id where equal. */
 static int32_t
-likeliest(const float *base, const float *bias, uint32_t vocab)
+likeliest(const float *logits, uint32_t vocab)
 {
     uint32_t best = 0;
-    float    top = base[0] + bias[0];
 
-    for (uint32_t i = 1; i < vocab; i++) {
-        if (base[i] + bias[i] > top) {
-            top = base[i] + bias[i];
-            best = i;
-        }
-    }
+    for (uint32_t i = 1; i < vocab; i++)
+        best = logits[i] > logits[best] ? i : best;
     return (int32_t) best;
 }
 
 /* One sequence's next draft, and how likely it is to be accepted. */
 static void
-take_draft(void *arg, size_t seq)
+take_draft(di_v41_t *s, size_t seq)
 {
-    di_v41_t            *s = arg;
     di_v41_draft_t      *d = &s->draft;
     const di_v41_conf_t *c = &s->conf;
     const size_t         row = seq * c->block + d->step;
     const float         *h = output(d, d->h) + row * c->dim;
     const float         *r = output(d, d->markov) + seq * c->markov_rank;
+    const float         *bias = output(d, d->bias) + seq * c->vocab;
+    float               *logits = output(d, d->base) + row * c->vocab;
     double               z = 0;
     int32_t              token;
 
-    token = likeliest(output(d, d->base) + row * c->vocab,
-                      output(d, d->bias) + seq * c->vocab, c->vocab);
+    for (uint32_t i = 0; i < c->vocab; i++)
+        logits[i] += bias[i];
+    token = d->pick == NULL ? likeliest(logits, c->vocab)
+                            : d->pick(d->pick_arg, d->first + seq, d->step,
+                                      logits);
     for (uint32_t i = 0; i < c->dim; i++)
         z += (double) h[i] * d->confidence_w[i];
     for (uint32_t i = 0; i < c->markov_rank; i++)
@@ -268,6 +264,21 @@ take_draft(void *arg, size_t seq)
     d->confidence[seq * d->n_drafts + d->step] = (float) (1 / (1 + exp(-z)));
     d->drafts[seq * d->n_drafts + d->step] = token;
     host(d, d->last)[seq] = token;
+}
+
+static size_t
+n_parts(const di_v41_draft_t *d)
+{
+    return d->n_seqs < DI_MODEL_PICKS ? d->n_seqs : DI_MODEL_PICKS;
+}
+
+static void
+take_drafts(void *arg, size_t part)
+{
+    di_v41_t *s = arg;
+
+    for (size_t i = part; i < s->draft.n_seqs; i += n_parts(&s->draft))
+        take_draft(s, i);
 }
 
 static int
@@ -286,21 +297,18 @@ next_draft(di_model_t *m, size_t n)
     if (o->buf_map(d->outputs) == NULL)
         o->copy_out(m->stream, d->outputs_host, (di_view_t) { d->outputs, 0 },
                     d->outputs_bytes);
-    o->host_call(m->stream, take_draft, s, n);
+    o->host_call(m->stream, take_drafts, s, n_parts(d));
     return o->stream_sync(m->stream);
 }
 
 static int
-draft_batch(di_model_t *m, const di_model_draft_t *seqs, size_t n,
-            int32_t *drafts, float *confidence)
+draft_batch(di_model_t *m, const di_model_draft_t *seqs, size_t n)
 {
     di_v41_draft_t *d = &((di_v41_t *) m->state)->draft;
     di_rows_t       rows = lay_out(m, seqs, n);
     int             rc = DI_OK;
 
-    d->drafts = drafts;
-    d->confidence = confidence;
-    d->n_drafts = m->info.n_drafts;
+    d->n_seqs = (uint32_t) n;
     copy_inputs(m);
     run_stages(m, &rows);
     for (d->step = 0; d->step < d->n_drafts && rc == DI_OK; d->step++) {
@@ -312,17 +320,21 @@ draft_batch(di_model_t *m, const di_model_draft_t *seqs, size_t n,
 
 int
 di_v41_draft(di_model_t *m, const di_model_draft_t *seqs, size_t n_seqs,
-             int32_t *drafts, float *confidence)
+             di_model_pick_t pick, void *arg, int32_t *drafts,
+             float *confidence)
 {
-    const uint32_t batch = ((di_v41_t *) m->state)->draft.batch;
-    const size_t   n_drafts = m->info.n_drafts;
-    int            rc = DI_OK;
+    di_v41_draft_t *d = &((di_v41_t *) m->state)->draft;
+    int             rc = DI_OK;
 
-    for (size_t at = 0; at < n_seqs && rc == DI_OK; at += batch) {
-        size_t n = n_seqs - at < batch ? n_seqs - at : batch;
-
-        rc = draft_batch(m, seqs + at, n, drafts + at * n_drafts,
-                         confidence + at * n_drafts);
+    d->n_drafts = m->info.n_drafts;
+    d->pick = pick;
+    d->pick_arg = arg;
+    for (size_t at = 0; at < n_seqs && rc == DI_OK; at += d->batch) {
+        d->first = at;
+        d->drafts = drafts + at * d->n_drafts;
+        d->confidence = confidence + at * d->n_drafts;
+        rc = draft_batch(m, seqs + at,
+                         n_seqs - at < d->batch ? n_seqs - at : d->batch);
     }
     return rc;
 }

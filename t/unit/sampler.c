@@ -178,6 +178,88 @@ by_logit(const void *a, const void *b)
 }
 
 
+/* Variable number i of a stream. */
+static double
+slow_exponential(uint64_t seed, uint64_t stream, uint32_t i)
+{
+    uint64_t w = (uint64_t) di_sampler_random(seed, stream, 2 * i) << 32
+                 | di_sampler_random(seed, stream, 2 * i + 1);
+
+    return -log(((double) (w >> 11) + 0.5) / 9007199254740992.0);
+}
+
+
+/* Draw in integers by w [n], none of them 0 unless it is out. */
+static int32_t
+slow_draw(const uint32_t *w, uint32_t n, uint64_t seed, uint64_t stream)
+{
+    uint32_t i = 0, lane, lanes = n < 8192 ? n : 2048, x;
+    uint64_t total = 0, lane_sum, r;
+
+    for (i = 0; i < n; i++)
+        total += w[i];
+    i = 0;
+    do {
+        x = di_sampler_random(seed, stream, i++);
+    } while (x >= UINT32_MAX / total * total);
+    r = x % total;
+    for (lane = 0; lane < lanes; lane++) {
+        for (i = lane, lane_sum = 0; i < n; i += lanes)
+            lane_sum += w[i];
+        if (r >= lane_sum) {
+            r -= lane_sum;
+            continue;
+        }
+        for (i = lane; ; i += lanes) {
+            if (r < w[i])
+                return (int32_t) i;
+            r -= w[i];
+        }
+    }
+    return -1;
+}
+
+
+/* A race by e [n], those of 0 are out; sum is that of all. */
+static int32_t
+slow_race(const float *e, uint32_t n, double sum, bool all, uint64_t seed,
+          uint64_t stream)
+{
+    static uint32_t w[V];
+    float           light = 1.0f / 1024, scale;
+    uint32_t        i, heavy = 1000;
+    double          best = INFINITY, mass = 0, rest = 0, quotient;
+    int32_t         id = -1;
+
+    for ( ; heavy > 512; light *= 4) {
+        for (i = 0, heavy = 0; i < n; i++)
+            heavy += e[i] >= light;
+        if (heavy <= 512)
+            break;
+    }
+    for (i = 0; i < n; i++) {
+        if (e[i] < light) {
+            rest += (double) e[i];
+            continue;
+        }
+        mass += (double) e[i];
+        quotient = slow_exponential(seed, stream, i) / (double) e[i];
+        if (quotient < best) {
+            best = quotient;
+            id = (int32_t) i;
+        }
+    }
+    if (all)                    /* as it is summed there                    */
+        rest = sum - mass;
+    if (rest <= 0 || slow_exponential(seed, stream, n) / rest >= best)
+        return id;
+    scale = (float) (0.25 / fmax(rest, sum / 131072));
+    for (i = 0; i < n; i++)
+        w[i] = e[i] < light ? di_row_weight(e[i], scale) : 0;
+    return slow_draw(w, n, seed, stream | UINT64_C(1) << 62);
+}
+
+
 static int32_t
 slow_sample(const float *x, uint32_t n, const di_gen_params_t *p,
             uint64_t seed, uint32_t position)
@@ -185,10 +267,10 @@ slow_sample(const float *x, uint32_t n, const di_gen_params_t *p,
     static float    e[V];
     static uint32_t order[V];
     static uint8_t  keep[V];
+    bool            all = p->top_p >= 1 && p->top_k == 0 && p->min_p <= 0;
     di_row_max_t    m;
     double          sum, mass = 0;
-    uint32_t        i, lane, lanes = n < 8192 ? n : 2048, r, x32, w;
-    uint64_t        total = 0, lane_sum;
+    uint32_t        i;
 
     di_row_ops_at(0)->max(x, n, &m);
     sum = di_row_ops_at(0)->exp(x, n, m.max, 1 / p->temperature, e);
@@ -206,33 +288,12 @@ slow_sample(const float *x, uint32_t n, const di_gen_params_t *p,
         keep[order[i]] = 1;
         mass += (double) e[order[i]];
     }
-    if (p->top_p < 1 || p->top_k > 0 || p->min_p > 0) {
-        for (i = 0, sum = 0; i < n; i++)
-            sum += keep[i] ? (double) e[i] : 0;
+    for (i = 0, mass = 0; i < n; i++) {
+        e[i] = keep[i] ? e[i] : 0;
+        mass += (double) e[i];
     }
-    for (i = 0; i < n; i++)
-        total += keep[i] ? di_row_weight(e[i], (float) (1 / sum)) : 0;
-
-    i = 0;
-    do {
-        x32 = di_sampler_random(seed, (uint64_t) position * 3, i++);
-    } while (x32 >= UINT32_MAX / total * total);
-    r = x32 % total;
-    for (lane = 0; lane < lanes; lane++) {
-        for (i = lane, lane_sum = 0; i < n; i += lanes)
-            lane_sum += keep[i] ? di_row_weight(e[i], (float) (1 / sum)) : 0;
-        if (r >= lane_sum) {
-            r -= (uint32_t) lane_sum;
-            continue;
-        }
-        for (i = lane; ; i += lanes) {
-            w = keep[i] ? di_row_weight(e[i], (float) (1 / sum)) : 0;
-            if (r < w)
-                return (int32_t) i;
-            r -= w;
-        }
-    }
-    return -1;
+    return slow_race(e, n, all ? sum : mass, all, seed,
+                     (uint64_t) position * 3);
 }
 
 

@@ -237,10 +237,10 @@ fake_state_copy(void *ctx, uint32_t dst, uint32_t src)
 }
 
 
-/* The likeliest tokens, now and then a wrong one. */
+/* The likeliest tokens, now and then a wrong one; or those picked. */
 static int
 fake_draft(void *ctx, const di_model_draft_t *seqs, size_t n_seqs,
-           int32_t *drafts, float *confidence)
+           di_model_pick_t pick, void *arg, int32_t *drafts, float *confidence)
 {
     const fake_t *f = ctx;
     float         x[VOCAB];
@@ -250,6 +250,7 @@ fake_draft(void *ctx, const di_model_draft_t *seqs, size_t n_seqs,
     for (i = 0; i < n_seqs; i++) {
         uint64_t all = f->states[seqs[i].slot].all[seqs[i].n % 8];
         int32_t  token = seqs[i].token;
+        bool     picks = rnd(2) == 0;
 
         CHECK(seqs[i].n > 0 && seqs[i].n <= f->states[seqs[i].slot].pos);
         for (d = 0; d < n_drafts; d++) {
@@ -261,6 +262,8 @@ fake_draft(void *ctx, const di_model_draft_t *seqs, size_t n_seqs,
                 token = x[k] > x[token] ? (int32_t) k : token;
             if (rnd(5) == 0)
                 token = (int32_t) rnd(VOCAB);
+            if (picks)
+                token = pick(arg, i, d, x);
             drafts[i * n_drafts + d] = token;
             confidence[i * n_drafts + d] = 0.5f;
         }
@@ -624,7 +627,8 @@ random_request(void)
     p->min_tokens = rnd(3) ? 0 : rnd(10);
     p->flags = (rnd(4) ? 0 : DI_GEN_IGNORE_EOS)
                | (rnd(3) ? 0 : DI_GEN_LOGPROBS)
-               | (rnd(6) ? 0 : DI_GEN_NO_PREFIX);
+               | (rnd(6) ? 0 : DI_GEN_NO_PREFIX)
+               | (p->temperature == 0 && rnd(2) ? DI_GEN_UNSEEDED : 0);
     p->top_logprobs = rnd(21);
     if (rnd(5) == 0) {
         p->flags |= DI_GEN_PROMPT_LOGPROBS;

@@ -156,12 +156,14 @@ fake_state_copy(void *ctx, uint32_t dst, uint32_t src)
 /* What grammars like to see, now and then. */
 static int
 fake_draft(void *ctx, const di_model_draft_t *seqs, size_t n_seqs,
-           int32_t *drafts, float *confidence)
+           di_model_pick_t pick, void *arg, int32_t *drafts, float *confidence)
 {
     static const char likely[] = "abcdx01()\"e- t";
 
     (void) ctx;
     (void) seqs;
+    (void) pick;
+    (void) arg;
     for (size_t i = 0; i < n_seqs * DRAFTS; i++) {
         drafts[i] = likely[rnd(sizeof(likely) - 1)];
         if (rnd(20) == 0)

@@ -648,7 +648,8 @@ check_drafts(di_model_t *m, const v41_seq_t *q, const json_t *tokens,
     int32_t drafts[8];
     float   confidence[8];
 
-    CHECK_EQ_INT(di_model_draft(m, &d, 1, drafts, confidence), DI_OK);
+    CHECK_EQ_INT(di_model_draft(m, &d, 1, NULL, NULL, drafts,
+                                confidence), DI_OK);
     for (uint32_t i = 0; i < di_model_info(m)->n_drafts; i++) {
         CHECK_EQ_INT(drafts[i], (int32_t) v41_num(tokens, i));
         CHECK(fabs(confidence[i] - v41_num(chances, i)) <= TOLERANCE);
