@@ -1,10 +1,10 @@
 /*
  * schema.c - is a value a JSON Schema?
  *
- * A schema is valid against its meta-schema: here that of draft 2020-12, as a
- * table of what each keyword's value may be, walked by one function.  Older
- * drafts differ in few keywords; their names ($schema) are taken and the same
- * table is used.  The sentences are those of the validator that the official
+ * A schema is valid against its meta-schema: here those of drafts 2020-12 and
+ * 7, as one table of what each keyword's value may be, walked by one function.
+ * Draft 2019-09 passes for the first of them, older ones for the second.  The
+ * sentences are those of the validator that the official
  * codec has, so that its clients read what they know.
  *
  * A second walk looks at what only a compiler of schemas would: that regular
@@ -21,7 +21,8 @@
 
 typedef enum {
     SCHEMA, SCHEMAS, SCHEMA_MAP, TYPE, TEXT, FLAG, NUMBER, POSITIVE, COUNT,
-    LIST, NAMES, NAMES_MAP, REGEX, REGEX_MAP, REF, ANCHOR, ID, OBJECT,
+    LIST, NAMES, NAMES_MAP, REGEX, REGEX_MAP, REF, ANCHOR, ID, OBJECT, ITEMS,
+    DEPENDENCIES,
 } keyword_kind_t;
 
 /* The meta-schema's vocabularies, in the order in which it looks at a schema:
@@ -35,71 +36,77 @@ typedef struct {
     const char     *name;
     keyword_kind_t  kind;
     vocabulary_t    vocabulary;
+    enum { ANY_DRAFT = 0, NEW, OLD } drafts;     /* that know it            */
 } keyword_t;
 
 static const keyword_t keywords[] = {
-    { "$schema", TEXT, CORE },
-    { "$defs", SCHEMA_MAP, CORE },
-    { "definitions", SCHEMA_MAP, CORE },
-    { "$comment", TEXT, CORE },
-    { "$id", ID, CORE },
-    { "$anchor", ANCHOR, CORE },
-    { "$dynamicAnchor", ANCHOR, CORE },
-    { "$vocabulary", OBJECT, CORE },
-    { "$ref", REF, CORE },
-    { "$dynamicRef", REF, CORE },
-    { "properties", SCHEMA_MAP, APPLICATOR },
-    { "patternProperties", REGEX_MAP, APPLICATOR },
-    { "dependentSchemas", SCHEMA_MAP, APPLICATOR },
-    { "items", SCHEMA, APPLICATOR },
-    { "additionalProperties", SCHEMA, APPLICATOR },
-    { "not", SCHEMA, APPLICATOR },
-    { "if", SCHEMA, APPLICATOR },
-    { "then", SCHEMA, APPLICATOR },
-    { "else", SCHEMA, APPLICATOR },
-    { "contains", SCHEMA, APPLICATOR },
-    { "propertyNames", SCHEMA, APPLICATOR },
-    { "allOf", SCHEMAS, APPLICATOR },
-    { "anyOf", SCHEMAS, APPLICATOR },
-    { "oneOf", SCHEMAS, APPLICATOR },
-    { "prefixItems", SCHEMAS, APPLICATOR },
-    { "unevaluatedItems", SCHEMA, UNEVALUATED },
-    { "unevaluatedProperties", SCHEMA, UNEVALUATED },
-    { "type", TYPE, VALIDATION },
-    { "dependentRequired", NAMES_MAP, VALIDATION },
-    { "required", NAMES, VALIDATION },
-    { "enum", LIST, VALIDATION },
-    { "uniqueItems", FLAG, VALIDATION },
-    { "minimum", NUMBER, VALIDATION },
-    { "maximum", NUMBER, VALIDATION },
-    { "exclusiveMinimum", NUMBER, VALIDATION },
-    { "exclusiveMaximum", NUMBER, VALIDATION },
-    { "multipleOf", POSITIVE, VALIDATION },
-    { "minLength", COUNT, VALIDATION },
-    { "maxLength", COUNT, VALIDATION },
-    { "minItems", COUNT, VALIDATION },
-    { "maxItems", COUNT, VALIDATION },
-    { "minProperties", COUNT, VALIDATION },
-    { "maxProperties", COUNT, VALIDATION },
-    { "minContains", COUNT, VALIDATION },
-    { "maxContains", COUNT, VALIDATION },
-    { "pattern", REGEX, VALIDATION },
-    { "examples", LIST, METADATA },
-    { "title", TEXT, METADATA },
-    { "description", TEXT, METADATA },
-    { "deprecated", FLAG, METADATA },
-    { "readOnly", FLAG, METADATA },
-    { "writeOnly", FLAG, METADATA },
-    { "contentSchema", SCHEMA, ANNOTATION },
-    { "format", TEXT, ANNOTATION },
-    { "contentEncoding", TEXT, ANNOTATION },
-    { "contentMediaType", TEXT, ANNOTATION },
+    { "$schema", TEXT, CORE, ANY_DRAFT },
+    { "$defs", SCHEMA_MAP, CORE, NEW },
+    { "definitions", SCHEMA_MAP, CORE, ANY_DRAFT },
+    { "$comment", TEXT, CORE, ANY_DRAFT },
+    { "$id", ID, CORE, NEW },
+    { "$id", TEXT, CORE, OLD },
+    { "$anchor", ANCHOR, CORE, NEW },
+    { "$dynamicAnchor", ANCHOR, CORE, NEW },
+    { "$vocabulary", OBJECT, CORE, NEW },
+    { "$ref", REF, CORE, ANY_DRAFT },
+    { "$dynamicRef", REF, CORE, NEW },
+    { "properties", SCHEMA_MAP, APPLICATOR, ANY_DRAFT },
+    { "patternProperties", REGEX_MAP, APPLICATOR, ANY_DRAFT },
+    { "dependentSchemas", SCHEMA_MAP, APPLICATOR, NEW },
+    { "items", SCHEMA, APPLICATOR, NEW },
+    { "items", ITEMS, APPLICATOR, OLD },
+    { "additionalItems", SCHEMA, APPLICATOR, OLD },
+    { "dependencies", DEPENDENCIES, CORE, ANY_DRAFT },
+    { "additionalProperties", SCHEMA, APPLICATOR, ANY_DRAFT },
+    { "not", SCHEMA, APPLICATOR, ANY_DRAFT },
+    { "if", SCHEMA, APPLICATOR, ANY_DRAFT },
+    { "then", SCHEMA, APPLICATOR, ANY_DRAFT },
+    { "else", SCHEMA, APPLICATOR, ANY_DRAFT },
+    { "contains", SCHEMA, APPLICATOR, ANY_DRAFT },
+    { "propertyNames", SCHEMA, APPLICATOR, ANY_DRAFT },
+    { "allOf", SCHEMAS, APPLICATOR, ANY_DRAFT },
+    { "anyOf", SCHEMAS, APPLICATOR, ANY_DRAFT },
+    { "oneOf", SCHEMAS, APPLICATOR, ANY_DRAFT },
+    { "prefixItems", SCHEMAS, APPLICATOR, NEW },
+    { "unevaluatedItems", SCHEMA, UNEVALUATED, NEW },
+    { "unevaluatedProperties", SCHEMA, UNEVALUATED, NEW },
+    { "type", TYPE, VALIDATION, ANY_DRAFT },
+    { "dependentRequired", NAMES_MAP, VALIDATION, NEW },
+    { "required", NAMES, VALIDATION, ANY_DRAFT },
+    { "enum", LIST, VALIDATION, ANY_DRAFT },
+    { "uniqueItems", FLAG, VALIDATION, ANY_DRAFT },
+    { "minimum", NUMBER, VALIDATION, ANY_DRAFT },
+    { "maximum", NUMBER, VALIDATION, ANY_DRAFT },
+    { "exclusiveMinimum", NUMBER, VALIDATION, ANY_DRAFT },
+    { "exclusiveMaximum", NUMBER, VALIDATION, ANY_DRAFT },
+    { "multipleOf", POSITIVE, VALIDATION, ANY_DRAFT },
+    { "minLength", COUNT, VALIDATION, ANY_DRAFT },
+    { "maxLength", COUNT, VALIDATION, ANY_DRAFT },
+    { "minItems", COUNT, VALIDATION, ANY_DRAFT },
+    { "maxItems", COUNT, VALIDATION, ANY_DRAFT },
+    { "minProperties", COUNT, VALIDATION, ANY_DRAFT },
+    { "maxProperties", COUNT, VALIDATION, ANY_DRAFT },
+    { "minContains", COUNT, VALIDATION, NEW },
+    { "maxContains", COUNT, VALIDATION, NEW },
+    { "pattern", REGEX, VALIDATION, ANY_DRAFT },
+    { "examples", LIST, METADATA, ANY_DRAFT },
+    { "title", TEXT, METADATA, ANY_DRAFT },
+    { "description", TEXT, METADATA, ANY_DRAFT },
+    { "deprecated", FLAG, METADATA, NEW },
+    { "readOnly", FLAG, METADATA, ANY_DRAFT },
+    { "writeOnly", FLAG, METADATA, ANY_DRAFT },
+    { "contentSchema", SCHEMA, ANNOTATION, NEW },
+    { "format", TEXT, ANNOTATION, ANY_DRAFT },
+    { "contentEncoding", TEXT, ANNOTATION, ANY_DRAFT },
+    { "contentMediaType", TEXT, ANNOTATION, ANY_DRAFT },
 };
 
 typedef struct {
     di_rq_t         *rq;
     const di_json_t *root;       /* what local references point into        */
     di_str_t        *why;
+    bool             old;        /* draft 7 or older                        */
     size_t           left;       /* schemas that the second walk may enter  */
     di_names_t       followed;   /* references that it went after           */
 } check_t;
@@ -239,6 +246,34 @@ check_map(check_t *c, const di_json_t *v, keyword_kind_t kind)
     return rc;
 }
 
+/* Draft 7: a schema, or a list of schemas or names.  What is wrong inside is
+ * not told. */
+static int
+check_either(check_t *c, const di_json_t *v, keyword_kind_t list)
+{
+    int rc = v->type != DI_JSON_ARRAY ? check_schema(c, v)
+             : list == NAMES ? check_names(c, v) : check_list(c, v);
+
+    return rc != DI_EINVAL ? rc
+           : wrong(c, v, " is not valid under any of the schemas listed in the"
+                   " 'anyOf' keyword");
+}
+
+static int
+check_dependencies(check_t *c, const di_json_t *v)
+{
+    const di_json_t *m;
+    int              rc = DI_OK;
+
+    if (v->type != DI_JSON_OBJECT)
+        return wrong(c, v, " is not of type \"object\"");
+
+    for (m = v->v.list.first; m != NULL && rc == DI_OK; m = m->next)
+        rc = check_either(c, m, NAMES);
+
+    return rc;
+}
+
 static int
 hex(char ch)
 {
@@ -349,6 +384,12 @@ check_keyword(check_t *c, const di_json_t *v, keyword_kind_t kind)
     case SCHEMAS:
         return check_list(c, v);
 
+    case ITEMS:
+        return check_either(c, v, SCHEMAS);
+
+    case DEPENDENCIES:
+        return check_dependencies(c, v);
+
     case TYPE:
         return check_type(c, v);
 
@@ -394,21 +435,22 @@ check_keyword(check_t *c, const di_json_t *v, keyword_kind_t kind)
     if (kind == ID && !is_id(v->v.str))
         return wrong(c, v, " does not match \"^[^#]*#?$\"");
 
-    return DI_OK;
+    return kind == REGEX && c->old ? check_regex(c, v, v->v.str) : DI_OK;
 }
 
 static const keyword_t *
-find_keyword(const di_json_t *member)
+find_keyword(const check_t *c, const di_json_t *member)
 {
     for (size_t i = 0; i < sizeof(keywords) / sizeof(keywords[0]); i++) {
-        if (di_json_is(&member->key, keywords[i].name))
+        if (di_json_is(&member->key, keywords[i].name)
+            && keywords[i].drafts != (c->old ? NEW : OLD))
             return &keywords[i];
     }
 
     return NULL;
 }
 
-/* The keywords of one vocabulary, in the schema's order. */
+/* The keywords of one vocabulary (draft 7: all), in the schema's order. */
 static int
 check_vocabulary(check_t *c, const di_json_t *v, vocabulary_t which)
 {
@@ -417,8 +459,8 @@ check_vocabulary(check_t *c, const di_json_t *v, vocabulary_t which)
     int              rc = DI_OK;
 
     for (m = v->v.list.first; m != NULL && rc == DI_OK; m = m->next) {
-        k = find_keyword(m);
-        if (k != NULL && k->vocabulary == which)
+        k = find_keyword(c, m);
+        if (k != NULL && (c->old || k->vocabulary == which))
             rc = check_keyword(c, m, k->kind);
     }
 
@@ -437,7 +479,8 @@ check_schema(check_t *c, const di_json_t *v)
     if (v->type != DI_JSON_OBJECT)
         return wrong(c, v, " is not of types \"boolean\", \"object\"");
 
-    for (i = CORE; i < N_VOCABULARIES && rc == DI_OK; i++)
+    for (i = CORE; i < (c->old ? APPLICATOR : N_VOCABULARIES) && rc == DI_OK;
+         i++)
         rc = check_vocabulary(c, v, i);
 
     return rc;
@@ -449,8 +492,48 @@ check_schema(check_t *c, const di_json_t *v)
 
 static int use_schema(check_t *c, const di_json_t *v, size_t depth);
 
+/* Does it begin with the name of a scheme? */
 static bool
-has_id(const di_json_t *v)
+is_absolute(di_str_t url)
+{
+    size_t n = 0;
+    char   c;
+
+    for (; n < url.len && url.data[n] != ':'; n++) {
+        c = (char) (url.data[n] | 0x20);
+        if (!(c >= 'a' && c <= 'z')
+            && (n == 0 || strchr("0123456789+-.", url.data[n]) == NULL))
+            return false;
+    }
+
+    return n > 0 && n < url.len;
+}
+
+static di_str_t
+without_fragment(di_str_t url)
+{
+    const char *hash = url.len == 0 ? NULL : memchr(url.data, '#', url.len);
+
+    if (hash != NULL)
+        url.len = (size_t) (hash - url.data);
+    return url;
+}
+
+/* The same name, one of them perhaps relative to the other's folder. */
+static bool
+may_be(di_str_t a, di_str_t b)
+{
+    di_str_t longer = a.len > b.len ? a : b, rest = a.len > b.len ? b : a;
+    size_t   before = longer.len - rest.len;
+
+    return rest.len > 0 && memcmp(longer.data + before, rest.data, rest.len)
+                           == 0
+           && (before == 0 || longer.data[before - 1] == '/');
+}
+
+/* Is there a document inside that goes by this name? */
+static bool
+has_document(const di_json_t *v, di_str_t name)
 {
     const di_json_t *m;
 
@@ -458,8 +541,11 @@ has_id(const di_json_t *v)
         return false;
 
     for (m = v->v.list.first; m != NULL; m = m->next) {
-        if ((v->type == DI_JSON_OBJECT && di_json_is(&m->key, "$id"))
-            || has_id(m))
+        if (v->type == DI_JSON_OBJECT && di_json_is(&m->key, "$id")
+            && m->type == DI_JSON_STRING
+            && may_be(without_fragment(m->v.str), name))
+            return true;
+        if (has_document(m, name))
             return true;
     }
 
@@ -508,27 +594,34 @@ referred(const check_t *c, di_str_t ref)
     return at;
 }
 
-/* A reference to another document, unless this one has documents inside. */
+/* A reference to another document, unless that is inside of this one. */
 static int
 other_document(check_t *c, di_str_t ref)
 {
-    const char *hash = ref.len == 0 ? NULL : memchr(ref.data, '#', ref.len);
-    int         n = (int) (hash == NULL ? ref.len
-                           : (size_t) (hash - ref.data));
-    int         rc;
+    di_str_t name = without_fragment(ref);
+    di_str_t base = without_fragment(di_rq_text(c->root, "$id"));
+    bool     absolute = is_absolute(name);
 
-    if (ref.len == 0 || has_id(c->root))
+    if (ref.len == 0 || has_document(c->root, name))
         return DI_OK;
 
-    rc = memmem(ref.data, (size_t) n, "://", 3) != NULL
-         ? di_rq_print(c->rq, c->why, "Resource '%.*s' is not present in a"
-                       " registry and retrieving it failed: Retrieval is"
-                       " disabled, cannot fetch %.*s", n, ref.data, n,
-                       ref.data)
-         : di_rq_print(c->rq, c->why, "Resource '%.*s' is not present in a"
-                       " registry and retrieving it failed: No base URI is"
-                       " available", n, ref.data);
-    return rc == DI_OK ? DI_EINVAL : rc;
+    /* From here on only for the sentence. */
+    if (absolute || !is_absolute(base))
+        base.len = 0;
+    while (base.len > 0 && base.data[base.len - 1] != '/')
+        base.len--;
+    if (!absolute && base.len == 0)
+        name = ref;
+
+    return di_rq_print(c->rq, c->why, absolute || base.len > 0
+                       ? "Resource '%.*s%.*s' is not present in a registry and"
+                         " retrieving it failed: Retrieval is disabled, cannot"
+                         " fetch %.*s%.*s"
+                       : "Resource '%.*s%.*s' is not present in a registry and"
+                         " retrieving it failed: No base URI is available",
+                       (int) base.len, base.data, (int) name.len, name.data,
+                       (int) base.len, base.data, (int) name.len, name.data)
+           == DI_OK ? DI_EINVAL : DI_ENOMEM;
 }
 
 static int
@@ -574,10 +667,13 @@ use_all(check_t *c, const di_json_t *list, bool patterns, size_t depth)
 }
 
 /* Definitions are used where something refers to them, an `if` where it has
- * a consequence. */
+ * a consequence; beside a reference draft 7 uses nothing. */
 static bool
-is_used(const di_json_t *schema, const di_json_t *keyword)
+is_used(const check_t *c, const di_json_t *schema, const di_json_t *keyword)
 {
+    if (c->old && di_json_get(schema, "$ref") != NULL)
+        return di_json_is(&keyword->key, "$ref");
+
     if (di_json_is(&keyword->key, "if"))
         return di_json_get(schema, "then") != NULL
                || di_json_get(schema, "else") != NULL;
@@ -598,9 +694,14 @@ use_keyword(check_t *c, const di_json_t *v, keyword_kind_t kind, size_t depth)
     case SCHEMA:
         return use_schema(c, v, depth);
 
+    case ITEMS:
+        return v->type == DI_JSON_ARRAY ? use_all(c, v, false, depth)
+               : use_schema(c, v, depth);
+
     case SCHEMAS:
     case SCHEMA_MAP:
     case REGEX_MAP:
+    case DEPENDENCIES:
         return use_all(c, v, kind == REGEX_MAP, depth);
 
     case REGEX:
@@ -627,33 +728,25 @@ use_schema(check_t *c, const di_json_t *v, size_t depth)
 
     c->left--;
     for (m = v->v.list.first; m != NULL && rc == DI_OK; m = m->next) {
-        k = find_keyword(m);
-        if (k != NULL && is_used(v, m))
+        k = find_keyword(c, m);
+        if (k != NULL && is_used(c, v, m))
             rc = use_keyword(c, m, k->kind, depth - 1);
     }
 
     return rc;
 }
 
-/* $schema must name a draft that is known. */
+/* Does the URL name a draft of the list?  An empty fragment may follow. */
 static bool
-is_known_draft(const di_json_t *v)
+is_draft(const di_json_t *v, const char *const *drafts)
 {
-    static const char *const drafts[] = {
-        "http://json-schema.org/draft-04/schema",
-        "http://json-schema.org/draft-06/schema",
-        "http://json-schema.org/draft-07/schema",
-        "https://json-schema.org/draft/2019-09/schema",
-        "https://json-schema.org/draft/2020-12/schema",
-    };
     di_str_t s = v->v.str;
-    size_t   i;
 
     if (s.len > 0 && s.data[s.len - 1] == '#')
         s.len--;
 
-    for (i = 0; i < sizeof(drafts) / sizeof(drafts[0]); i++) {
-        if (di_json_is(&s, drafts[i]))
+    for (; *drafts != NULL; drafts++) {
+        if (di_json_is(&s, *drafts))
             return true;
     }
 
@@ -663,17 +756,29 @@ is_known_draft(const di_json_t *v)
 int
 di_schema_check(di_rq_t *rq, const di_json_t *schema, di_str_t *why)
 {
+    static const char *const old[] = {
+        "http://json-schema.org/draft-04/schema",
+        "http://json-schema.org/draft-06/schema",
+        "http://json-schema.org/draft-07/schema", NULL,
+    };
+    static const char *const new[] = {
+        "https://json-schema.org/draft/2019-09/schema",
+        "https://json-schema.org/draft/2020-12/schema", NULL,
+    };
     check_t          c = { .rq = rq, .root = schema, .why = why,
                            .left = ENTERED_MAX };
     const di_json_t *draft = di_rq_get(schema, "$schema");
     int              rc;
 
+    if (draft != NULL && draft->type != DI_JSON_STRING)
+        draft = NULL;
+
+    c.old = draft != NULL && is_draft(draft, old);
     rc = check_schema(&c, schema);
     if (rc != DI_OK)
         return rc;
 
-    if (draft != NULL && draft->type == DI_JSON_STRING
-        && !is_known_draft(draft))
+    if (draft != NULL && !c.old && !is_draft(draft, new))
         return di_rq_print(rq, why, "Unknown meta-schema: '%.*s'. Custom"
                            " meta-schemas must be registered in the registry"
                            " before use", (int) draft->v.str.len,

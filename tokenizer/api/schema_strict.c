@@ -181,44 +181,6 @@ read_named(strict_t *s, const di_json_t *v, const char *name,
     return read_with(s, v, name, shape, true);
 }
 
-static int
-read_numbers(strict_t *s, const di_json_t *v)
-{
-    static const char *const names[] = {
-        "const", "default", "minimum", "maximum", "exclusiveMinimum",
-        "exclusiveMaximum", "multipleOf",
-    };
-    static const di_shape_t i64 = { .kind = DI_SHAPE_I64 };
-    static const di_shape_t f64 = { .kind = DI_SHAPE_F32,
-                                    .name = "a JSON number" };
-    bool                    whole = di_rq_is(di_rq_get(v, "type"), "integer");
-    size_t                  i;
-    int                     rc = DI_OK;
-
-    for (i = 0; i < sizeof(names) / sizeof(names[0]) && rc == DI_OK; i++)
-        rc = read_shape(s, v, names[i], whole ? &i64 : &f64);
-
-    return rc;
-}
-
-static int
-read_string(strict_t *s, const di_json_t *v)
-{
-    static const di_member_t formats[] = {
-        { .name = "email" }, { .name = "hostname" }, { .name = "ipv4" },
-        { .name = "ipv6" }, { .name = "uuid" }, { .name = NULL },
-    };
-    static const di_shape_t format = { .kind = DI_SHAPE_ENUM,
-                                       .members = formats };
-    int                     rc;
-
-    rc = read_shape(s, v, "pattern", &di_shape_text);
-    if (rc == DI_OK)
-        rc = read_shape(s, v, "format", &format);
-
-    return rc == DI_OK ? read_shape(s, v, "enum", &di_shape_texts) : rc;
-}
-
 /* Every schema of a list or map. */
 static int
 read_all(strict_t *s, const di_json_t *v)
@@ -233,24 +195,73 @@ read_all(strict_t *s, const di_json_t *v)
     return rc;
 }
 
+static const di_member_t formats[] = {
+    { .name = "email" }, { .name = "hostname" }, { .name = "ipv4" },
+    { .name = "ipv6" }, { .name = "uuid" }, { .name = NULL },
+};
+static const di_shape_t format = { .kind = DI_SHAPE_ENUM, .members = formats };
+static const di_shape_t i64 = { .kind = DI_SHAPE_I64 };
+static const di_shape_t f64 = { .kind = DI_SHAPE_F32, .name = "a JSON number" };
+
+/* What the schema of a type may have. */
+static const struct {
+    const char       *type;      /* NULL: every one                         */
+    const char       *name;
+    const di_shape_t *shape;     /* NULL: a schema                          */
+    bool              schemas;   /* of a map: each is one                   */
+} readers[] = {
+    { NULL, "description", &di_shape_text, false },
+    { "object", "properties", &di_shape_map, true },
+    { "object", "additionalProperties", &di_shape_bool, false },
+    { "object", "required", &di_shape_texts, false },
+    { "array", "items", NULL, false },
+    { "string", "pattern", &di_shape_text, false },
+    { "string", "format", &format, false },
+    { "string", "enum", &di_shape_texts, false },
+#define NUMBER(type, shape)                                                  \
+    { type, "const", shape, false }, { type, "default", shape, false },      \
+    { type, "minimum", shape, false }, { type, "maximum", shape, false },    \
+    { type, "exclusiveMinimum", shape, false },                              \
+    { type, "exclusiveMaximum", shape, false },                              \
+    { type, "multipleOf", shape, false }
+    NUMBER("number", &f64),
+    NUMBER("integer", &i64),
+#undef NUMBER
+};
+
+#define N_READERS  (sizeof(readers) / sizeof(readers[0]))
+
+static int
+read_member(strict_t *s, const di_json_t *v, size_t reader)
+{
+    const char      *name = readers[reader].name;
+    const di_json_t *k = di_rq_get(v, name);
+    int              rc;
+
+    if (k == NULL)
+        return DI_OK;
+
+    if (readers[reader].shape == NULL)
+        return read_schema(s, k);
+
+    rc = read_shape(s, v, name, readers[reader].shape);
+    return rc == DI_OK && readers[reader].schemas ? read_all(s, k) : rc;
+}
+
 /* Members in the order that they have. */
 static int
-read_object(strict_t *s, const di_json_t *v)
+read_members(strict_t *s, const di_json_t *v, const di_json_t *type)
 {
     const di_json_t *m;
+    size_t           i;
     int              rc = DI_OK;
 
-    for (m = v->v.list.first; m != NULL && rc == DI_OK; m = m->next) {
-        if (di_json_is(&m->key, "properties")) {
-            rc = read_shape(s, v, "properties", &di_shape_map);
-            if (rc == DI_OK)
-                rc = read_all(s, di_rq_get(v, "properties"));
-
-        } else if (di_json_is(&m->key, "additionalProperties")) {
-            rc = read_shape(s, v, "additionalProperties", &di_shape_bool);
-
-        } else if (di_json_is(&m->key, "required")) {
-            rc = read_shape(s, v, "required", &di_shape_texts);
+    for (m = v->v.list.first; m != NULL; m = m->next) {
+        for (i = 0; i < N_READERS && rc == DI_OK; i++) {
+            if (di_json_is(&m->key, readers[i].name)
+                && (readers[i].type == NULL
+                    || di_rq_is(type, readers[i].type)))
+                rc = read_member(s, v, i);
         }
     }
 
@@ -296,25 +307,11 @@ read_typed(strict_t *s, const di_json_t *v, const di_json_t *type)
 
     rc = read_shape(s, v, "type", &shape);
     if (rc == DI_OK)
-        rc = read_shape(s, v, "description", &di_shape_text);
-    if (rc != DI_OK)
-        return rc;
+        rc = read_members(s, v, type);
 
-    if (di_rq_is(type, "object"))
-        return read_object(s, v);
-
-    if (di_rq_is(type, "string"))
-        return read_string(s, v);
-
-    if (di_rq_is(type, "number") || di_rq_is(type, "integer"))
-        return read_numbers(s, v);
-
-    if (!di_rq_is(type, "array"))
-        return DI_OK;
-
-    return di_rq_get(v, "items") == NULL
-           ? unreadable(s, "missing field `items`")
-           : read_schema(s, di_rq_get(v, "items"));
+    return rc == DI_OK && di_rq_is(type, "array")
+           && di_rq_get(v, "items") == NULL
+           ? unreadable(s, "missing field `items`") : rc;
 }
 
 /* All of it must be readable before anything of it is judged. */
@@ -494,7 +491,7 @@ rewrite_typed(strict_t *s, const di_json_t *v, const di_json_t *type, bool top,
     if (di_rq_is(type, "number") || di_rq_is(type, "integer"))
         return keep_all(s, v, numbers, to);
 
-    return di_rq_is(type, "boolean") ? keep(s, v, "description", to) : DI_OK;
+    return keep(s, v, "description", to);
 }
 
 static int
