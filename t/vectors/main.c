@@ -233,15 +233,14 @@ kind_of(const json_t *input, const json_t *expected)
     return NULL;
 }
 
-/* Integers that jansson can't hold become reals; only then. */
-static json_t *
-load_line(const char *line, size_t len, json_error_t *fault)
+json_t *
+vectors_load(const char *json, size_t len, json_error_t *fault)
 {
-    json_t *vector = json_loadb(line, len, JSON_ALLOW_NUL, fault);
+    const size_t flags = JSON_DECODE_ANY | JSON_ALLOW_NUL;
+    json_t      *value = json_loadb(json, len, flags, fault);
 
-    return vector != NULL ? vector
-           : json_loadb(line, len, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL,
-                        fault);
+    return value != NULL ? value
+           : json_loadb(json, len, flags | JSON_DECODE_INT_AS_REAL, fault);
 }
 
 /* Run the vector on one line; false if it fails. */
@@ -251,7 +250,7 @@ run_line(const char *file, size_t number, const char *line, size_t len,
 {
     char                  path[1024] = "expected";
     json_error_t          fault;
-    json_t               *vector = load_line(line, len, &fault);
+    json_t               *vector = vectors_load(line, len, &fault);
     json_t               *input = json_object_get(vector, "input"), *got;
     json_t               *expected = json_object_get(vector, "expected");
     const char           *name = json_string_value(json_object_get(vector,

@@ -131,7 +131,7 @@ tree(const di_json_t *v)
         return json_null();
 
     di_json_add_tree(&b, v, DI_JSON_COMPACT);
-    out = json_loadb(b.data, b.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    out = vectors_load(b.data, b.len, NULL);
     di_sbuf_free(&b);
     return out;
 }
@@ -214,7 +214,7 @@ message(const di_msg_t *m)
         json_object_set_new(out, "reasoning_content", text(m->reasoning));
     if (m->n_calls > 0)
         json_object_set_new(out, "tool_calls", calls(m));
-    if (m->role == DI_ROLE_TOOL)
+    if (m->role == DI_ROLE_TOOL && m->call_id.data != NULL)
         json_object_set_new(out, "tool_call_id", text(m->call_id));
     if (m->prefix)
         json_object_set_new(out, "prefix", json_true());

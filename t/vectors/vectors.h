@@ -46,6 +46,10 @@ void vectors_body(const json_t *input, const char *line, size_t len,
  * "deepseek+system".  Opened once; failing ends the program. */
 const di_vocab_t *vectors_vocab(const char *name);
 
+/* JSON, whose integers are reals if there is one that jansson can't hold; NULL
+ * as json_loadb(). */
+json_t *vectors_load(const char *json, size_t len, json_error_t *fault);
+
 /* A file's bytes and a NUL, owned by the caller; path.gz is read if there is
  * no such file.  NULL: no such file, with errno set. */
 char *vectors_read(const char *path, size_t *len);

@@ -185,28 +185,6 @@ begins(di_str_t s, const char *with)
     return s.len >= n && strncasecmp(s.data, with, n) == 0;
 }
 
-/* Is it data:TYPE;base64,...?  *type: TYPE. */
-static bool
-is_data_url(di_str_t url, di_str_t *type)
-{
-    const char *comma;
-    size_t      head;
-
-    if (!begins(url, "data:"))
-        return false;
-
-    comma = memchr(url.data, ',', url.len);
-    if (comma == NULL)
-        return false;
-
-    head = (size_t) (comma - url.data);
-    if (head < 12 || strncasecmp(comma - 7, ";base64", 7) != 0)
-        return false;
-
-    *type = (di_str_t) { url.data + 5, head - 12 };
-    return true;
-}
-
 static bool
 is_image_type(di_str_t type)
 {
@@ -240,28 +218,33 @@ image_detail(const di_json_t *v)
 int
 di_rq_file_data(di_rq_t *rq, const char *at, di_str_t url, di_image_t *image)
 {
-    di_str_t type;
+    di_data_url_t data;
 
     image->url = url;
     image->data = true;
     image->detail = DI_DETAIL_HIGH;
 
-    if (!is_data_url(url, &type))
+    if (!di_rq_data_url(url, &data))
         return di_rq_fail(rq, at, "%s: file_data is not a valid base64 data"
                           " url", at);
 
-    if (!is_image_type(type))
+    if (!is_image_type(data.type))
         return di_rq_fail(rq, at, "%s: You have uploaded an unsupported file."
                           " " FORMATS("file"), at);
 
-    return DI_OK;
+    if (!data.good)
+        return di_rq_fail(rq, at, "%s: file_data is not a valid base64 data"
+                          " url", at);
+
+    return data.base64 ? DI_OK
+           : di_rq_fail(rq, at, "%s: Unsupported image_url format", at);
 }
 
 int
 di_rq_image_url(di_rq_t *rq, const char *at, const char *long_at, di_str_t url,
                 const di_json_t *detail, di_image_t *image)
 {
-    di_str_t type;
+    di_data_url_t data;
 
     if (!rq->official && !(rq->opt.caps & DI_CAN_SEE))
         return di_field_invalid(rq->e, at, "unsupported_content", "'%s' is an"
@@ -283,14 +266,15 @@ di_rq_image_url(di_rq_t *rq, const char *at, const char *long_at, di_str_t url,
                           url.len, LINK_MAX);
     }
 
-    if (!is_data_url(url, &type))
+    if (!di_rq_data_url(url, &data) || !data.base64)
         return di_rq_fail(rq, at, "%s: Unsupported image_url format", at);
 
-    if (!is_image_type(type))
+    if (!is_image_type(data.type))
         return di_rq_fail(rq, at, "%s: You have uploaded an unsupported image."
                           " " FORMATS("image"), at);
 
-    return DI_OK;
+    return data.good ? DI_OK
+           : di_rq_fail(rq, at, "%s: Invalid base64 data", at);
 }
 
 /* --------------------------------------------------- official sampling --- */

@@ -122,27 +122,35 @@ is_link(di_str_t url)
            || (url.len >= 8 && strncasecmp(url.data, "https://", 8) == 0);
 }
 
-/* The URL of an image's source; a base64 one as a data URL. */
+/* An image's source; a base64 one becomes a data URL. */
 static int
-source_url(di_rq_t *rq, const di_json_t *v, const char *at, di_str_t *url)
+read_source(di_rq_t *rq, const di_json_t *v, const char *at, di_image_t *image)
 {
     di_str_t type = di_rq_text(v, "media_type"), data = di_rq_text(v, "data");
+    di_str_t url = di_rq_text(v, "url");
+    char     long_at[96];
 
-    *url = di_rq_text(v, "url");
+    (void) snprintf(long_at, sizeof(long_at), "%s:", at);
 
     if (di_rq_is(di_json_get(v, "type"), "url"))
-        return is_link(*url) ? DI_OK : bad_link(rq, at, *url);
+        return is_link(url) ? di_rq_image_url(rq, at, long_at, url, NULL,
+                                              image)
+               : bad_link(rq, at, url);
 
     if (di_rq_is(di_json_get(v, "type"), "file"))
         return di_rq_fail(rq, at, "%s: file_id is not supported. Pass the"
                           " image as a base64 data url instead.", at);
 
+    if (!di_rq_base64(&data))
+        return di_rq_fail(rq, at, "%s: base64 decode error", at);
+
     if (di_json_is(&type, "image/jpg"))
         type = (di_str_t) DI_STR("image/jpeg");
 
-    return di_rq_join(rq, url, (di_str_t[]) { DI_STR("data:"), type,
-                                              DI_STR(";base64,"), data,
-                                              DI_STR_END });
+    *image = (di_image_t) { .data = true, .detail = DI_DETAIL_HIGH };
+    return di_rq_join(rq, &image->url, (di_str_t[]) {
+                          DI_STR("data:"), type, DI_STR(";base64,"), data,
+                          { "==", (4 - data.len % 4) % 4 }, DI_STR_END });
 }
 
 /* `at` is the block's path in errors, `path` the entry's. */
@@ -151,8 +159,6 @@ add_image(di_rq_t *rq, const di_json_t *v, const char *at, const char *path,
           di_content_t *out)
 {
     di_image_t image;
-    di_str_t   url;
-    char       long_at[96];
     int        rc;
 
     if (!rq->official && !rq->sees)
@@ -161,12 +167,7 @@ add_image(di_rq_t *rq, const di_json_t *v, const char *at, const char *path,
     if (!rq->sees)
         return di_content_image(rq, out, NULL);
 
-    rc = source_url(rq, di_rq_get(v, "source"), at, &url);
-    if (rc != DI_OK)
-        return rc;
-
-    (void) snprintf(long_at, sizeof(long_at), "%s:", at);
-    rc = di_rq_image_url(rq, at, long_at, url, NULL, &image);
+    rc = read_source(rq, di_rq_get(v, "source"), at, &image);
     if (rc == DI_OK)
         rc = di_rq_print(rq, &image.path, "%s", path);
 
@@ -447,8 +448,7 @@ read_user_block(di_rq_t *rq, state_t *st, const di_json_t *v)
         return read_result(rq, st, v);
 
     if (st->left > 0) {
-        (void) snprintf(prefix, sizeof(prefix), st->j == 0 ? "messages.%zu: "
-                        : "messages.%zu:", st->j == 0 ? st->i : st->open_i);
+        (void) snprintf(prefix, sizeof(prefix), "messages.%zu: ", st->i);
         return unanswered(rq, st, prefix);
     }
 
@@ -519,6 +519,7 @@ read_assistant_block(di_rq_t *rq, state_t *st, const di_json_t *v,
                      di_content_t *reasoning)
 {
     const di_json_t *type = di_json_get(v, "type");
+    di_image_t       image;
     char             prefix[64];
     int              rc = check_place(rq, st, type, "assistant");
 
@@ -540,12 +541,16 @@ read_assistant_block(di_rq_t *rq, state_t *st, const di_json_t *v,
     if (is_server_block(type))
         return server_block(rq);
 
-    if (di_rq_is(type, "image") && rq->sees)
-        return di_rq_fail(rq, di_rq_path(rq, "messages[%zu].content[%zu]",
-                                         st->i, st->j),
-                          "Image in assistant message is unsupported");
+    if (!di_rq_is(type, "image") || !rq->sees)
+        return add_block(rq, st, v, text);
 
-    return add_block(rq, st, v, text);
+    (void) snprintf(prefix, sizeof(prefix), "messages.%zu.content[%zu]", st->i,
+                    st->j);
+    rc = read_source(rq, di_rq_get(v, "source"), prefix, &image);
+    return rc != DI_OK ? rc
+           : di_rq_fail(rq, di_rq_path(rq, "messages[%zu].content[%zu]", st->i,
+                                       st->j),
+                        "Image in assistant message is unsupported");
 }
 
 static int

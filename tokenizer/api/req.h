@@ -136,6 +136,18 @@ int di_rq_join(di_rq_t *rq, di_str_t *out, const di_str_t *parts);
 int di_rq_print(di_rq_t *rq, di_str_t *out, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* data:TYPE;base64,... (data_url.c). */
+typedef struct {
+    di_str_t type;               /* without parameters                      */
+    bool     base64;
+    bool     good;               /* what follows is base64                  */
+} di_data_url_t;
+
+/* False: it is none. */
+bool di_rq_data_url(di_str_t url, di_data_url_t *data);
+/* Base64 that isn't in a URL; its padding is cut off. */
+bool di_rq_base64(di_str_t *s);
+
 /* An image by its URL, with errors that begin with `at`. */
 int di_rq_image_url(di_rq_t *rq, const char *at, const char *long_at,
                     di_str_t url, const di_json_t *detail, di_image_t *image);

@@ -335,7 +335,7 @@ give_answers(di_rq_t *rq, turn_t *t)
         m->call_id = t->calls[k].id;
         di_content_give(&t->answers[k].content, m);
 
-        if (t->answers[k].tools == NULL)
+        if (t->answers[k].n_tools == 0)
             continue;
 
         m = di_rq_add_msg(rq, DI_ROLE_SYSTEM);
@@ -536,7 +536,6 @@ add_loose_output(di_rq_t *rq, const di_json_t *output, size_t i, turn_t *t)
     if (m == NULL)
         return DI_ENOMEM;
 
-    m->call_id = (di_str_t) { "", 0 };
     di_content_give(&out, m);
     return DI_OK;
 }
@@ -571,15 +570,35 @@ write_member(di_sbuf_t *b, const di_json_t *object, const char *name)
         di_json_add_tree(b, v, DI_JSON_COMPACT);
 }
 
+/* A found tool, but for its end. */
+static void
+write_tool(di_sbuf_t *b, const di_json_t *tool)
+{
+    static const char *const function[] = { "name", "description",
+                                            "parameters", "strict", NULL };
+    static const char *const search[] = { "search_context_size",
+                                          "user_location", NULL };
+    static const char *const custom[] = { "name", NULL };
+    const di_json_t         *type = di_rq_get(tool, "type");
+    const char *const       *name = custom;
+
+    if (di_rq_is(type, "function"))
+        name = function;
+    else if (di_shape_is_web_search(type))
+        name = search;
+
+    di_sbuf_lit(b, "{\"type\":");
+    di_json_add_plain(b, type->v.str);
+    for (; *name != NULL; name++)
+        write_member(b, tool, *name);
+}
+
 /* The tools that were found, as the model reads them in the result: flat,
  * with local names. */
 static void
 write_found(di_sbuf_t *b, const di_json_t *tools, const di_json_t *space)
 {
-    static const char *const names[] = { "description", "parameters",
-                                         "strict" };
-    const di_json_t         *m;
-    size_t                   k;
+    const di_json_t *m;
 
     for (m = tools->v.list.first; m != NULL; m = m->next) {
         if (di_rq_is(di_rq_get(m, "type"), "namespace") && space == NULL) {
@@ -589,18 +608,13 @@ write_found(di_sbuf_t *b, const di_json_t *tools, const di_json_t *space)
 
         if (b->len > 1)
             di_sbuf_lit(b, ",");
-        di_sbuf_lit(b, "{\"type\":");
-        di_json_add_plain(b, di_rq_text(m, "type"));
-        di_sbuf_lit(b, ",\"name\":");
-        di_json_add_plain(b, di_rq_text(m, "name"));
-
-        for (k = 0; k < sizeof(names) / sizeof(names[0]); k++)
-            write_member(b, m, names[k]);
+        write_tool(b, m);
 
         if (space != NULL) {
             di_sbuf_lit(b, ",\"namespace\":{\"name\":");
             di_json_add_plain(b, di_rq_text(space, "name"));
-            write_member(b, space, "description");
+            di_sbuf_lit(b, ",\"description\":");
+            di_json_add_plain(b, di_rq_text(space, "description"));
             di_sbuf_lit(b, "}");
         }
         di_sbuf_lit(b, "}");

@@ -248,7 +248,7 @@ static const di_member_t space_members[] = {
     { .name = NULL },
 };
 static const di_member_t search_tool_members[] = {
-    { "execution", &di_shape_text, 0, NULL },
+    { "execution", &execution, 0, NULL },
     { "description", &di_shape_text, 0, NULL },
     { "parameters", NULL, 0, NULL },
     { "type", NULL, STRICT, NULL },
