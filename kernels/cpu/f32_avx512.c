@@ -34,7 +34,9 @@ usable(void)
     return __builtin_cpu_supports("avx512f")
            && __builtin_cpu_supports("avx512bw")
            && __builtin_cpu_supports("avx512dq")
-           && __builtin_cpu_supports("avx512vl");
+           && __builtin_cpu_supports("avx512vl")
+           && __builtin_cpu_supports("avx512vnni")
+           && __builtin_cpu_supports("avx512vbmi");
 }
 
 #define KERN        di_cpu_f32_avx512

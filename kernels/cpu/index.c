@@ -2,10 +2,15 @@
  * index.c - the indexer: which compressed entries a row attends to.
  *
  * A row scores every entry of its sequence, or those of the candidate blocks
- * that an earlier layer kept, and takes the best.  The k-th best score is
- * found by its bits, eight at a time, from the top: no copy of the scores, no
- * order but the entries' own, so that equal scores go to smaller entries and
- * the result comes out ascending.  0 and -0 are one score.
+ * that an earlier layer kept, and takes the best.  Keys as they are stored
+ * are small integers times powers of two, and so are queries, rounded like
+ * them: vec.h has a loop of int8 products for these.
+ *
+ * The best are kept in a pool as scores go by: when it is full, the k-th best
+ * in it becomes the bar for all that follow, so that of many scores few are
+ * looked at twice.  It is found by its bits, eight at a time, from the top:
+ * no order but the entries' own, so that equal scores go to smaller entries
+ * and the result comes out ascending.  0 and -0 are one score.
  *
  * Many rows are one part each, with scores in scratch.  The entries of few
  * rows, as in decoding, are scored by all threads into memory of the device,
@@ -21,17 +26,25 @@
 
 #define QUERY_MAX (64u << 10)    /* values of a row's queries               */
 #define HEADS_MAX 1024           /* heads of these                          */
-#define KEY_MAX   1024           /* values of a key                         */
+#define KEY_MAX   DI_VEC_DIM     /* values of a key                         */
 #define ROWS_FEW  8              /* rows whose scores are shared at most    */
 #define PART_KEYS 2048           /* entries of a part of these              */
 #define KEYS      16             /* scored at a time, as many as gate() has */
+#define BEST_MAX  8192           /* entries or blocks that are wanted       */
+#define POOL_MIN  1024           /* best so far, beyond twice the wanted    */
+#define POOL_BYTES ((2 * BEST_MAX + POOL_MIN) \
+                    * (sizeof(float) + sizeof(int32_t)))
 
 /* Scratch of a part. */
 typedef struct {
-    float q[QUERY_MAX];
-    float keys[KEYS * KEY_MAX];
-    float dots[HEADS_MAX * KEYS];        /* of head, of key                 */
-    float score[];                       /* entries', to KEYS more than there
+    float   q[QUERY_MAX];
+    int8_t  small[QUERY_MAX];            /* queries of vec.h                */
+    float   scale[QUERY_MAX / 32];
+    int32_t start[QUERY_MAX / 32];
+    float   keys[KEYS * KEY_MAX];
+    float   dots[HEADS_MAX * KEYS];      /* of head, of key                 */
+    uint8_t pool[POOL_BYTES];            /* of select_best()                */
+    float   score[];                       /* entries', to KEYS more than there
                                           * are, then blocks'               */
 } scratch_t;
 
@@ -48,6 +61,16 @@ order_bits(float score)
 
     return v.u >> 31 ? ~v.u : v.u | 0x80000000u;
 }
+
+/* The best scores so far, in order of their entries. */
+typedef struct {
+    float   *score;              /* [max]                                   */
+    int32_t *entry;
+    size_t   n;
+    size_t   max;                /* more than k                             */
+    size_t   k;
+    float    bar;                /* entries from here on must be above it   */
+} pool_t;
 
 /* Order of the k-th largest of n scores (1 <= k <= n); *n_equal: how many of
  * that order are among the k. */
@@ -72,27 +95,57 @@ kth_order(const float *score, size_t n, size_t k, size_t *n_equal)
     return prefix;
 }
 
-/* The k best of n, ascending; returns how many there are. */
-static size_t
-select_best(const float *score, size_t n, size_t k, int32_t *best)
+/* Leave the k best; the least of them is the bar. */
+static void
+pool_cut(pool_t *p)
 {
     size_t   n_equal, found = 0;
     uint32_t kth, order;
+
+    if (p->n <= p->k)
+        return;
+    kth = kth_order(p->score, p->n, p->k, &n_equal);
+    for (size_t i = 0; i < p->n && found < p->k; i++) {
+        order = order_bits(p->score[i]);
+        if (order < kth || (order == kth && n_equal == 0))
+            continue;
+        if (order == kth) {
+            n_equal--;
+            p->bar = p->score[i];
+        }
+        p->score[found] = p->score[i];
+        p->entry[found++] = p->entry[i];
+    }
+    p->n = found;
+}
+
+/* The k best of n, ascending; returns how many there are.  `memory` has room
+ * for a pool of them. */
+static size_t
+select_best(const float *score, size_t n, size_t k, void *memory,
+            int32_t *best)
+{
+    const size_t max = 2 * k + POOL_MIN;
+    pool_t p = { .score = memory, .max = max, .k = k, .bar = -INFINITY };
 
     if (n <= k) {
         for (size_t i = 0; i < n; i++)
             best[i] = (int32_t) i;
         return n;
     }
-    kth = kth_order(score, n, k, &n_equal);
-    for (size_t i = 0; i < n && found < k; i++) {
-        order = order_bits(score[i]);
-        if (order > kth || (order == kth && n_equal > 0)) {
-            n_equal -= order == kth;
-            best[found++] = (int32_t) i;
-        }
+    p.entry = (int32_t *) (p.score + max);
+    for (size_t i = 0; i < n; i++) {
+        /* Until there is a bar, all are taken. */
+        if (!(score[i] > p.bar) && i >= max)
+            continue;
+        p.score[p.n] = score[i];
+        p.entry[p.n++] = (int32_t) i;
+        if (p.n == max)
+            pool_cut(&p);
     }
-    return found;
+    pool_cut(&p);
+    memcpy(best, p.entry, p.n * sizeof(*best));
+    return p.n;
 }
 
 /* --------------------------------------------------------------- scoring -- */
@@ -150,7 +203,7 @@ round_queries(const di_cpu_index_t *a, size_t row, float *q)
     }
 }
 
-/* Entries [i, i + n) of the scope, 1 to KEYS. */
+/* Entries [i, i + n) of the scope, 1 to KEYS, as floats. */
 static void
 score_some(const di_cpu_index_t *a, const scope_t *s, const float *w,
            size_t i, size_t n, scratch_t *x, float *score)
@@ -168,6 +221,54 @@ score_some(const di_cpu_index_t *a, const scope_t *s, const float *w,
     di_cpu_vec->gate(score + i, w, x->dots, a->n_heads, KEYS);
 }
 
+/* Where entries [i, i + n) of the scope lie, 1 to KEYS; others: as the last.
+ * Those of a block are found together. */
+static void
+find_some(const di_cpu_index_t *a, const scope_t *s, size_t i, size_t n,
+          const uint8_t **data, const uint8_t **scales)
+{
+    size_t run, j, at;
+
+    for (size_t e = 0; e < n; e += run) {
+        j = entry_at(s, i + e);
+        at = j % a->keys.n;
+        run = a->keys.n - at < n - e ? a->keys.n - at : n - e;
+        if (s->blocks != NULL && run > s->size - (i + e) % s->size)
+            run = s->size - (i + e) % s->size;
+        data[e] = a->keys.data
+                  + (size_t) s->table[j / a->keys.n] * a->keys.stride;
+        scales[e] = data[e] + a->keys.scales_at + at * a->keys.scales_step;
+        data[e] += at * a->keys.step;
+        for (size_t r = 1; r < run; r++) {
+            data[e + r] = data[e + r - 1] + a->keys.step;
+            scales[e + r] = scales[e + r - 1] + a->keys.scales_step;
+        }
+    }
+    for (size_t e = n; e < KEYS; e++) {
+        data[e] = data[n - 1];
+        scales[e] = scales[n - 1];
+    }
+}
+
+/* As records. */
+static void
+score_records(const di_cpu_index_t *a, size_t row, const scope_t *s,
+              size_t i, size_t end, scratch_t *x, float *score)
+{
+    const di_cpu_queries_t q = {
+        .n_heads = a->n_heads, .dim = a->keys.dim, .q = x->small,
+        .scale = x->scale, .start = x->start, .w = a->w + row * a->n_heads };
+    const uint8_t *data[KEYS], *scales[KEYS];
+    size_t n;
+
+    di_cpu_vec->queries(&q, a->q + row * a->n_heads * a->keys.dim);
+    for (; i < end; i += n) {
+        n = end - i < KEYS ? end - i : KEYS;
+        find_some(a, s, i, n, data, scales);
+        di_cpu_vec->score(score + i, &q, data, scales);
+    }
+}
+
 /* Entries [i, end); up to KEYS behind the last one are written. */
 static void
 score_entries(const di_cpu_index_t *a, size_t row, const scope_t *s,
@@ -176,6 +277,10 @@ score_entries(const di_cpu_index_t *a, size_t row, const scope_t *s,
     const float *w = a->w + row * a->n_heads;
     size_t       n;
 
+    if (!a->keys.exact && a->keys.cast == DI_CAST_E2M1_32) {
+        score_records(a, row, s, i, end, x, score);
+        return;
+    }
     round_queries(a, row, x->q);
     for (; i < end; i += n) {
         n = end - i < KEYS ? end - i : KEYS;
@@ -226,7 +331,7 @@ score_run(const di_cpu_op_t *op, size_t i, di_cpu_worker_t *worker)
 /* Blocks with the best entry; the last one, which may be short, is kept. */
 static void
 make_candidates(const di_cpu_index_t *a, size_t row, const float *score,
-                size_t n, float *best)
+                size_t n, float *best, void *pool)
 {
     size_t   n_blocks = (n + a->cand_size - 1) / a->cand_size;
     int32_t *c = a->candidates + row * (1 + a->cand_blocks);
@@ -236,11 +341,12 @@ make_candidates(const di_cpu_index_t *a, size_t row, const float *score,
 
         best[b] = -INFINITY;
         for (size_t i = b * a->cand_size; i < end && i < n; i++)
-            best[b] = fmaxf(best[b], score[i]);
+            best[b] = score[i] > best[b] ? score[i] : best[b];
     }
     if (n_blocks > 0)
         best[n_blocks - 1] = INFINITY;
-    c[0] = (int32_t) select_best(best, n_blocks, a->cand_blocks, c + 1);
+    c[0] = (int32_t) select_best(best, n_blocks, a->cand_blocks, pool,
+                                 c + 1);
 }
 
 static void
@@ -260,11 +366,12 @@ index_run(const di_cpu_op_t *op, size_t row, di_cpu_worker_t *worker)
         if (needs_scores(a, &s))
             score_entries(a, row, &s, 0, s.n, x, score);
     }
-    selected[0] = (int32_t) select_best(score, s.n, a->top_k, selected + 1);
+    selected[0] = (int32_t) select_best(score, s.n, a->top_k, x->pool,
+                                        selected + 1);
     for (int32_t i = 1; s.blocks != NULL && i <= selected[0]; i++)
         selected[i] = (int32_t) entry_at(&s, (size_t) selected[i]);
     if (a->makes)
-        make_candidates(a, row, score, s.n, best);
+        make_candidates(a, row, score, s.n, best, x->pool);
 }
 
 /* Room for n floats in the device's scores. */
@@ -295,6 +402,7 @@ di_cpu_index_select(di_stream_t *s, const di_index_t *x,
     assert((size_t) x->n_heads * x->keys.dim <= QUERY_MAX);
     assert(x->n_heads <= HEADS_MAX);
     assert(x->keys.dim <= KEY_MAX);
+    assert(x->top_k <= BEST_MAX && x->cand_blocks <= BEST_MAX);
     op.u.index = (di_cpu_index_t) {
         .keys = di_cpu_cache(&x->keys), .rows = di_cpu_rows(rows),
         .q = di_cpu_at(x->q), .w = di_cpu_at(x->w),

@@ -15,6 +15,20 @@
 
 #include "../cast.h"
 
+/* A row's queries to an index of E2M1 records, rounded like these. */
+typedef struct {
+    size_t       n_heads;
+    size_t       dim;            /* a multiple of 32, DI_VEC_DIM at most    */
+    int8_t      *q;              /* [n_heads][dim] twice the values; of each
+                                  * eight the even ones first               */
+    float       *scale;          /* [n_heads][dim / 32] a quarter of it     */
+    int32_t     *start;          /* [n_heads][dim / 32] less 12 times the
+                                  * sum of q: keys' codes are 12 too large  */
+    const float *w;              /* [n_heads] of the scores                 */
+} di_cpu_queries_t;
+
+#define DI_VEC_DIM 1024
+
 typedef struct {
     /* out[i * stride + j] = a[i] . b[j], rows of k values, a multiple of 16:
      * sixteen chains, over every sixteenth value each, added as a tree:
@@ -40,6 +54,15 @@ typedef struct {
      * for each. */
     void (*gate)(float *y, const float *w, const float *x, size_t n,
                  size_t stride);
+
+    /* Fill q, scale and start from x [n_heads][dim]. */
+    void (*queries)(const di_cpu_queries_t *to, const float *x);
+
+    /* y[j] = sum_h w[h] max(0, q[h] . key[j]) of 16 keys, each a record of
+     * DI_CAST_E2M1_32: products of 32 values are exact, then a chain of FMAs
+     * in order of runs, and one in order of heads. */
+    void (*score)(float *y, const di_cpu_queries_t *q,
+                  const uint8_t *const *data, const uint8_t *const *scales);
 
     /* di_cast_get() of n values, a multiple of 32. */
     void (*cast_get)(di_cast_t cast, const uint8_t *data,

@@ -1,8 +1,11 @@
 /*
- * vec_avx512.c - the loops of vec.h on AVX-512: those of loops16.h.
+ * vec_avx512.c - the loops of vec.h on AVX-512: those of loops16.h and
+ * index16.h.
  */
 
 #include "loops16.h"
 
+#include "index16.h"
+
 const di_cpu_vec_t di_cpu_vec_avx512 = { dots, weigh, remix, softmax, gate,
-                                         cast_get };
+                                         queries, score, cast_get };

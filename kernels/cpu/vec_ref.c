@@ -112,5 +112,67 @@ gate(float *y, const float *w, const float *x, size_t n, size_t stride)
             y[j] = fmaf(w[i], x[j] > 0 ? x[j] : 0, y[j]);
 }
 
+/* Where value i of a record is among a query's. */
+static size_t
+place_of(size_t i)
+{
+    return i / 8 * 8 + i % 2 * 4 + i % 8 / 2;
+}
+
+static void
+queries(const di_cpu_queries_t *to, const float *x)
+{
+    const size_t n = to->n_heads * to->dim / 32;
+    uint8_t      data[16], scale;
+    int8_t      *q = to->q;
+
+    for (size_t b = 0; b < n; b++, x += 32, q += 32) {
+        di_cast_put(DI_CAST_E2M1_32, x, 32, data, &scale);
+        to->scale[b] = di_ue8m0_to_f32(scale) * 0.25f;
+        to->start[b] = 0;
+        for (size_t i = 0; i < 32; i++) {
+            q[place_of(i)] = (int8_t) (2 * di_e2m1_to_f32(
+                (uint8_t) (data[i / 2] >> i % 2 * 4)));
+            to->start[b] -= 12 * q[place_of(i)];
+        }
+    }
+}
+
+static float
+key_dot(const di_cpu_queries_t *q, size_t head, const uint8_t *data,
+        const uint8_t *scales)
+{
+    const size_t  blocks = q->dim / 32;
+    const int8_t *x = q->q + head * q->dim;
+    float         dot = 0;
+
+    for (size_t b = 0; b < blocks; b++, x += 32, data += 16) {
+        int32_t sum = q->start[head * blocks + b];
+
+        for (size_t i = 0; i < 32; i++)
+            sum += x[place_of(i)]
+                   * (int32_t) (12 + 2 * di_e2m1_to_f32(
+                         (uint8_t) (data[i / 2] >> i % 2 * 4)));
+        dot = fmaf((float) sum, di_ue8m0_to_f32(scales[b])
+                                * q->scale[head * blocks + b], dot);
+    }
+    return dot;
+}
+
+static void
+score(float *y, const di_cpu_queries_t *q, const uint8_t *const *data,
+      const uint8_t *const *scales)
+{
+    float dot;
+
+    for (size_t j = 0; j < 16; j++) {
+        y[j] = 0;
+        for (size_t h = 0; h < q->n_heads; h++) {
+            dot = key_dot(q, h, data[j], scales[j]);
+            y[j] = fmaf(q->w[h], dot > 0 ? dot : 0, y[j]);
+        }
+    }
+}
+
 const di_cpu_vec_t di_cpu_vec_ref = { dots, weigh, remix, softmax, gate,
-                                      di_cast_get };
+                                      queries, score, di_cast_get };

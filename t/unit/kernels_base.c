@@ -271,6 +271,42 @@ test_vec_size(const di_cpu_vec_t *vec, size_t n_a, size_t n_b, size_t k)
     same_floats("gate", out[0], out[1], 16);
 }
 
+/* Queries and scores of 16 keys, whose scales lie far apart. */
+static void
+test_vec_index(const di_cpu_vec_t *vec, size_t n_heads, size_t dim)
+{
+    enum { HEADS = 17, DIM = 1024, KEYS = 16 };
+    static float x[HEADS * DIM], w[HEADS], scale[2][HEADS * DIM / 32];
+    static int8_t q[2][HEADS * DIM];
+    static int32_t start[2][HEADS * DIM / 32];
+    static uint8_t key[KEYS][DIM / 2], scales[KEYS][DIM / 32];
+    const uint8_t *data[KEYS], *key_scales[KEYS];
+    const di_cpu_vec_t *both[2] = { &di_cpu_vec_ref, vec };
+    float y[2][KEYS];
+
+    for (size_t i = 0; i < n_heads * dim; i++)
+        x[i] = i / 32 % 5 == 4 ? 0 : rnd_activation();
+    for (size_t h = 0; h < n_heads; h++)
+        w[h] = rnd_float();
+    for (size_t j = 0; j < KEYS; j++) {
+        data[j] = key[j];
+        key_scales[j] = scales[j];
+        for (size_t i = 0; i < dim / 2; i++)
+            key[j][i] = (uint8_t) rnd();
+        fill_scales(scales[j], dim / 32);
+    }
+    for (size_t v = 0; v < 2; v++) {
+        di_cpu_queries_t to = { n_heads, dim, q[v], scale[v], start[v], w };
+
+        both[v]->queries(&to, x);
+        both[v]->score(y[v], &to, data, key_scales);
+    }
+    CHECK(memcmp(q[0], q[1], n_heads * dim) == 0);
+    CHECK(memcmp(start[0], start[1], n_heads * dim / 32 * 4) == 0);
+    same_floats("queries", scale[0], scale[1], n_heads * dim / 32);
+    same_floats("score", y[0], y[1], KEYS);
+}
+
 static void
 test_vec_casts(const di_cpu_vec_t *vec)
 {
@@ -299,6 +335,10 @@ test_vec_variant(const di_cpu_vec_t *vec)
     test_vec_size(vec, 4, 5, 96);
     test_vec_size(vec, 5, 39, 80);
     test_vec_casts(vec);
+    test_vec_index(vec, 1, 32);
+    test_vec_index(vec, 4, 96);
+    test_vec_index(vec, 16, 128);
+    test_vec_index(vec, 17, 1024);
 }
 
 /* The vector loops have the bits of the plain ones, and these are right. */
@@ -320,10 +360,11 @@ test_vec(void)
         test_vec_variant(&di_cpu_vec_avx2);
     else
         printf("SKIP vec-avx2: this CPU has no AVX2\n");
-    if (__builtin_cpu_supports("avx512dq"))
+    if (__builtin_cpu_supports("avx512vnni")
+        && __builtin_cpu_supports("avx512vbmi"))
         test_vec_variant(&di_cpu_vec_avx512);
     else
-        printf("SKIP vec-avx512: this CPU has no AVX-512\n");
+        printf("SKIP vec-avx512: this CPU has no AVX-512 VNNI\n");
 }
 
 int

@@ -1,6 +1,6 @@
 /*
  * kernels_index.c - test of the indexer: entries of a row, scored in several
- * parts or in one, against scores in double.
+ * parts or in one, against scores in double; as floats and as records.
  *
  * What a model chooses is compared with golden outputs in v41.c; those prompts
  * are too short for several parts.
@@ -13,6 +13,8 @@ enum { INDEX_ROWS = 10, INDEX_KEYS = 5000, INDEX_DIM = 32, INDEX_HEADS = 4,
 
 typedef struct {
     float keys[INDEX_BLOCKS * INDEX_BLOCK][INDEX_DIM];
+    uint8_t records[INDEX_BLOCKS][INDEX_BLOCK * (INDEX_DIM / 2 + 1)];
+    bool exact;
     float q[INDEX_ROWS][INDEX_HEADS * INDEX_DIM];
     float w[INDEX_ROWS][INDEX_HEADS];
 } index_case_t;
@@ -37,10 +39,14 @@ run_index(side_t *side, const index_case_t *c, size_t first, size_t n,
     rows.positions = buf_of(side, positions, n * sizeof(int32_t));
     rows.seq_first = buf_of(side, ends, sizeof(ends));
     rows.tables = buf_of(side, table, sizeof(table));
-    keys = buf_of(side, c->keys, sizeof(c->keys));
+    keys = c->exact ? buf_of(side, c->keys, sizeof(c->keys))
+                    : buf_of(side, c->records, sizeof(c->records));
     x.keys = (di_cache_t) {
-        .base = keys, .stride = sizeof(c->keys) / INDEX_BLOCKS,
-        .n = INDEX_BLOCK, .dim = INDEX_DIM, .exact = true
+        .base = keys, .stride = (c->exact ? sizeof(c->keys)
+                                          : sizeof(c->records))
+                                / INDEX_BLOCKS,
+        .n = INDEX_BLOCK, .dim = INDEX_DIM, .cast = DI_CAST_E2M1_32,
+        .exact = c->exact, .apart = !c->exact
     };
     x.q = buf_of(side, c->q[first], n * sizeof(c->q[0]));
     x.w = buf_of(side, c->w[first], n * sizeof(c->w[0]));
@@ -72,24 +78,91 @@ index_score(const index_case_t *c, size_t row, size_t entry)
     return score;
 }
 
+static void
+cast_back(float *x, uint8_t *data, uint8_t *scale)
+{
+    di_cast_put(DI_CAST_E2M1_32, x, INDEX_DIM, data, scale);
+    di_cast_get(DI_CAST_E2M1_32, data, scale, INDEX_DIM, x);
+}
+
+/* Records: keys and queries are what they round to.  The scores of row 0 are
+ * all equal, and many of row 1. */
+static void
+fill_index(index_case_t *c, bool exact)
+{
+    const size_t bytes = INDEX_DIM / 2;
+    uint8_t data[INDEX_DIM / 2], scale;
+
+    c->exact = exact;
+    for (size_t i = 0; i < INDEX_BLOCKS * INDEX_BLOCK; i++) {
+        uint8_t *block = c->records[i / INDEX_BLOCK];
+
+        for (size_t d = 0; d < INDEX_DIM; d++)
+            c->keys[i][d] = rnd_float();
+        if (!exact)
+            cast_back(c->keys[i], block + i % INDEX_BLOCK * bytes,
+                      block + INDEX_BLOCK * bytes + i % INDEX_BLOCK);
+    }
+    for (size_t r = 0; r < INDEX_ROWS; r++) {
+        for (size_t h = 0; h < INDEX_HEADS; h++) {
+            float *q = &c->q[r][h * INDEX_DIM];
+
+            c->w[r][h] = r == 0 ? 0 : r == 1 ? h == 1 : rnd_float();
+            for (size_t d = 0; d < INDEX_DIM; d++)
+                q[d] = rnd_float();
+            if (!exact)
+                cast_back(q, data, &scale);
+        }
+    }
+}
+
+/* Of a row whose scores are exact: entries that are not chosen and better
+ * than one that is, or as good and before it. */
+static size_t
+not_first(const index_case_t *c, size_t r, const int32_t *selected)
+{
+    double least = INFINITY, score;
+    int32_t last = 0;
+    size_t wrong = 0;
+
+    for (size_t i = 1; i <= INDEX_TOP; i++) {
+        score = index_score(c, r, (size_t) selected[i]);
+        if (score <= least) {
+            least = score;
+            last = selected[i];
+        }
+    }
+    for (int32_t e = 0, i = 1; e <= (int32_t) (INDEX_KEYS - INDEX_ROWS + r);
+         e++) {
+        if (i <= INDEX_TOP && selected[i] == e) {
+            i++;
+            continue;
+        }
+        score = index_score(c, r, (size_t) e);
+        wrong += score > least || (score == least && e < last);
+    }
+    return wrong;
+}
+
 /* The best entries, in order; the same for a row alone, whose entries are
  * scored in several parts, and among more than are. */
 static void
-test_index(side_t *side)
+test_index(side_t *side, bool exact)
 {
     static int32_t all[INDEX_ROWS][1 + INDEX_TOP], one[1][1 + INDEX_TOP];
     static index_case_t c;
     double least, score;
     size_t wrong = 0;
 
-    for (size_t i = 0; i < sizeof(c) / sizeof(float); i++)
-        ((float *) &c)[i] = rnd_float();
+    fill_index(&c, exact);
     run_index(side, &c, 0, INDEX_ROWS, all);
     for (size_t r = 0; r < INDEX_ROWS; r++) {
         run_index(side, &c, r, 1, one);
         check_same(side, "index_select, a row alone", one, all[r],
                    sizeof(one));
         CHECK_EQ_INT(all[r][0], INDEX_TOP);
+        if (r == 0 || (r == 1 && !exact))
+            CHECK_EQ_INT(not_first(&c, r, all[r]), 0);
         least = INFINITY;
         for (size_t i = 1; i <= INDEX_TOP; i++) {
             score = index_score(&c, r, (size_t) all[r][i]);
@@ -120,7 +193,8 @@ main(void)
             printf("SKIP f32-%s: %s\n", names[i], err.text);
             continue;
         }
-        test_index(&side);
+        test_index(&side, true);
+        test_index(&side, false);
         side_close(&side);
     }
     return check_done("kernels_index");
