@@ -151,10 +151,10 @@ my $api = text_of('docs/api.md');
 # the conversation are Chat's own.
 my ($params) = text_of('tokenizer/api/params.c')
     =~ /\} fields\[\] = \{(.*?)^\};/ms;
-my ($body) = text_of('tokenizer/api/chat.c')
+my ($body) = text_of('tokenizer/api/chat_shape.c')
     =~ /^static const di_member_t members\[\] = \{(.*?)^\};/ms;
 my %fields = map { $_ => 1 }
-    ($params // '') =~ /\{ "(\w+)", (?:ALL|[A-Z| ]*\bC\b[A-Z| ]*), \w+ \}/g,
+    ($params // '') =~ /\bF\("(\w+)", (?:ALL|[A-Z| ]*\bC\b[A-Z| ]*), \w+\)/g,
     ($body // '') =~ /\{ "(\w+)", [^,]+, (?!OFFICIAL)[^,]+, [^}]+ \}/g;
 my $constrain = text_of('tokenizer/api/constrain.c');
 for my $reader (qw(di_rq_constraint_field grammar_options)) {

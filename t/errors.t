@@ -117,7 +117,7 @@ main::refusal('deep|nest')
 
 === TEST 5: values out of range are named
 --- request eval
-[map { main::with($_) } '"temperature":-0.1', '"top_p":0', '"top_p":1.01',
+[map { main::with($_) } '"temperature":-0.1', '"top_p":-1', '"top_p":1.01',
  '"max_tokens":0', '"max_tokens":-1', '"n":0', '"n":129',
  '"presence_penalty":2.1', '"frequency_penalty":-2.1',
  '"logprobs":true,"top_logprobs":21', '"logit_bias":{"1":101}',

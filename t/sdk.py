@@ -117,6 +117,13 @@ def logprobs():
 
 
 @test
+def a_top_p_of_zero():
+    greedy = create().choices[0].message.content
+    assert create(temperature=1.5, top_p=0).choices[0].message.content \
+        == greedy
+
+
+@test
 def a_stop_string():
     text = create(extra_body=FULL).choices[0].message.content
     stop = middle(text)

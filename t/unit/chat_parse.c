@@ -123,6 +123,12 @@ check_params(void)
     CHECK(p->temperature == 0);
     di_req_close(req);
 
+    /* above 0 as floats, too, which is what the engine wants */
+    req = good("\"top_p\":0,\"repetition_penalty\":1e-60");
+    p = di_req_params(req);
+    CHECK((float) p->top_p > 0 && (float) p->repetition_penalty > 0);
+    di_req_close(req);
+
     req = good("\"seed\":-9223372036854775808");
     CHECK(di_req_params(req)->seed == (uint64_t) 1 << 63);
     di_req_close(req);
@@ -272,7 +278,9 @@ static const struct {
     /* ranges */
     { ",\"temperature\":2.1", "temperature", "decimal_above_max_value", "" },
     { ",\"temperature\":-0.1", "temperature", "decimal_below_min_value", "" },
-    { ",\"top_p\":0", "top_p", "decimal_below_min_value", "> 0" },
+    { ",\"top_p\":-0.1", "top_p", "decimal_below_min_value", ">= 0" },
+    { ",\"repetition_penalty\":0", "repetition_penalty",
+      "decimal_below_min_value", "> 0" },
     { ",\"top_p\":1.1", "top_p", "decimal_above_max_value", "" },
     { ",\"top_k\":-2", "top_k", "integer_below_min_value", "" },
     { ",\"min_p\":1.1", "min_p", "decimal_above_max_value", "" },

@@ -304,6 +304,8 @@ check_accepted(void)
           "\"budget_tokens\":1024,\"display\":\"summarized\","
           "\"block_binding\":{}},\"tools\":[{\"name\":\"f\","
           "\"input_schema\":" PARAMS ",\"allowed_callers\":[\"direct\"]}]" },
+        { CHAT, MSGS ",\"use_beam_search\":false,\"bad_words\":[],"
+          "\"skip_special_tokens\":true,\"cache_salt\":null" },
         { DI_API_COMPLETIONS, "\"prompt\":\"q\",\"n\":2,\"best_of\":2" },
     };
     di_req_t *req;
@@ -317,6 +319,21 @@ check_accepted(void)
         CHECK(!di_req_params(req)->hide_thinking);
         di_req_close(req);
     }
+
+    /* what templates of Qwen and DeepSeek are asked for */
+    req = good(CHAT, CAPS, MSGS ",\"chat_template_kwargs\":{"
+               "\"enable_thinking\":false}");
+    CHECK(!di_req_conv(req)->thinking && is(di_req_ignored(req), ""));
+    di_req_close(req);
+    req = good(CHAT, CAPS, MSGS ",\"chat_template_kwargs\":{\"thinking\":true,"
+               "\"x\":1}");
+    CHECK(di_req_conv(req)->thinking
+          && is(di_req_ignored(req), "chat_template_kwargs.x"));
+    di_req_close(req);
+    req = good(CHAT, CAPS, MSGS ",\"reasoning_effort\":\"low\","
+               "\"chat_template_kwargs\":{\"thinking\":false}");
+    CHECK(di_req_conv(req)->thinking);
+    di_req_close(req);
 
     req = good(MESSAGES, CAPS, MSGS ",\"thinking\":{\"type\":\"adaptive\","
                "\"display\":\"omitted\"}");
@@ -403,6 +420,21 @@ static const struct {
       "tools[0].allowed_callers", "'direct'" },
     { CHAT, CAPS, MSGS ",\"moderation\":{\"model\":\"x\"}", "moderation",
       "" },
+    { CHAT, CAPS, MSGS ",\"cache_salt\":\"s\"", "cache_salt", "" },
+    { CHAT, CAPS, MSGS ",\"chat_template\":\"{{ x }}\"", "chat_template", "" },
+    { CHAT, CAPS, MSGS ",\"continue_final_message\":true",
+      "continue_final_message", "only be false" },
+    { DI_API_COMPLETIONS, 0, "\"prompt\":\"q\",\"bad_words\":[\"x\"]",
+      "bad_words", "logit_bias" },
+    { RESPONSES, CAPS, "\"input\":\"q\",\"skip_special_tokens\":false",
+      "skip_special_tokens", "only be true" },
+    { CHAT, 0, MSGS ",\"chat_template_kwargs\":{\"thinking\":true}",
+      "chat_template_kwargs.thinking", "no reasoning mode" },
+    { CHAT, CAPS | DI_MUST_THINK, MSGS ",\"chat_template_kwargs\":{"
+      "\"enable_thinking\":false}", "chat_template_kwargs.enable_thinking",
+      "always thinks" },
+    { CHAT, CAPS, MSGS ",\"chat_template_kwargs\":{\"thinking\":\"on\"}",
+      "chat_template_kwargs.thinking", "expected a boolean" },
     { RESPONSES, CAPS, "\"input\":\"q\",\"moderation\":{}", "moderation", ""
     },
     { RESPONSES, CAPS, "\"input\":\"q\",\"context_management\":[{}]",

@@ -507,15 +507,45 @@ check_prefix(di_rq_t *rq)
     return DI_OK;
 }
 
+/* The API's own fields come before the template's. */
+static int
+read_thinking(di_rq_t *rq, const di_json_t *root)
+{
+    static const di_json_t none = { .type = DI_JSON_STRING,
+                                    .v.str = DI_STR("none") };
+    static const di_json_t high = { .type = DI_JSON_STRING,
+                                    .v.str = DI_STR("high") };
+    static const char      names[][16] = { "enable_thinking", "thinking" };
+    const di_json_t       *type = di_rq_get(di_rq_get(root, "thinking"),
+                                            "type");
+    const di_json_t       *effort = di_rq_get(root, "reasoning_effort");
+    const di_json_t       *kwargs = di_rq_get(root, "chat_template_kwargs");
+    const di_json_t       *on = NULL;
+    const char            *path = "reasoning_effort";
+    size_t                 i;
+
+    for (i = 0; on == NULL && !rq->official && i < 2; i++)
+        on = di_rq_get(kwargs, names[i]);
+
+    if (on != NULL && type == NULL && effort == NULL) {
+        path = di_rq_path(rq, "chat_template_kwargs.%s", names[i - 1]);
+        if (on->type == DI_JSON_TRUE && !(rq->opt.caps & DI_CAN_THINK))
+            return di_field_refuse(path, "the model has no reasoning mode",
+                                   rq->e);
+
+        effort = on->type == DI_JSON_TRUE ? &high : &none;
+    }
+
+    return di_rq_set_thinking(rq, type, effort, path);
+}
+
 static int
 convert(di_rq_t *rq, const di_json_t *root)
 {
     const di_json_t *rf = di_rq_get(root, "response_format");
     int              rc;
 
-    rc = di_rq_set_thinking(rq, di_rq_get(di_rq_get(root, "thinking"), "type"),
-                            di_rq_get(root, "reasoning_effort"),
-                            "reasoning_effort");
+    rc = read_thinking(rq, root);
     if (rc == DI_OK)
         rc = read_tools(rq, di_rq_get(root, "tools"));
     if (rc == DI_OK)

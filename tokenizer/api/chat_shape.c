@@ -301,6 +301,16 @@ static const di_shape_t thinking = { .kind = DI_SHAPE_STRUCT,
                                      .name = "ChatCompletionThinking",
                                      .members = di_thinking_members };
 
+/* What vLLM and SGLang hand to the template; these two are of Qwen's and of
+ * DeepSeek's. */
+static const di_member_t kwargs_members[] = {
+    { "enable_thinking", &di_shape_bool, 0, NULL },
+    { "thinking", &di_shape_bool, 0, NULL },
+    { .name = NULL },
+};
+static const di_shape_t kwargs = { .kind = DI_SHAPE_STRUCT,
+                                   .members = kwargs_members };
+
 static const di_shape_t stop = {
     .kind = DI_SHAPE_TEXT_OR_LIST, .of = &di_shape_text,
     .name = "expected a string or a list",
@@ -322,6 +332,7 @@ static const di_member_t members[] = {
     { "response_format", &di_shape_response_format, 0, NULL },
     { "thinking", &thinking, 0, NULL },
     { "reasoning_effort", &di_shape_effort, 0, NULL },
+    { "chat_template_kwargs", &kwargs, STRICT, NULL },
     { "temperature", &di_shape_f32, OFFICIAL, NULL },
     { "top_p", &di_shape_f32, OFFICIAL, NULL },
     { "presence_penalty", &di_shape_f32, OFFICIAL, NULL },

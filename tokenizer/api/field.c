@@ -8,6 +8,7 @@
 
 #include "field.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdarg.h>
 
@@ -199,7 +200,8 @@ di_field_real(const di_json_t *v, const char *path, double min, bool above_min,
                                 " Expected a value <= %g, but got %g instead.",
                                 path, max, d);
 
-    *out = d;
+    /* The engine computes with floats: what is above min is above it there. */
+    *out = above_min && d - min < FLT_MIN ? min + FLT_MIN : d;
     return DI_OK;
 }
 

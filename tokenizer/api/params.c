@@ -16,6 +16,7 @@
 
 #include "req.h"
 
+#include <float.h>
 #include <string.h>
 
 typedef int (*field_pt)(di_rq_t *rq, const di_json_t *v);
@@ -59,11 +60,17 @@ temperature(di_rq_t *rq, const di_json_t *v)
                          &rq->req->params.temperature, rq->e);
 }
 
+/* The smallest set of at least this probability has always one token: that
+ * is what 0 asks for, and the engine's range begins above it. */
 static int
 top_p(di_rq_t *rq, const di_json_t *v)
 {
-    return di_field_real(v, "top_p", 0, true, 1, &rq->req->params.top_p,
-                         rq->e);
+    double *p = &rq->req->params.top_p;
+    int     rc = di_field_real(v, "top_p", 0, false, 1, p, rq->e);
+
+    if (rc == DI_OK && *p < FLT_MIN)
+        *p = FLT_MIN;
+    return rc;
 }
 
 static int
@@ -585,6 +592,40 @@ best_of(di_rq_t *rq, const di_json_t *v)
     return di_field_u32(v, rq->path, 1, DI_REQ_N_MAX, &rq->best_of, rq->e);
 }
 
+/* vLLM's: what changes the answer is refused like the APIs' own fields. */
+static int
+bad_words(di_rq_t *rq, const di_json_t *v)
+{
+    if (v->type == DI_JSON_ARRAY && v->v.list.n == 0)
+        return DI_OK;
+
+    return di_field_refuse(rq->path, "use logit_bias", rq->e);
+}
+
+static int
+must_be(di_rq_t *rq, const di_json_t *v, bool wanted)
+{
+    bool b;
+    int  rc = di_field_bool(v, rq->path, &b, rq->e);
+
+    if (rc == DI_OK && b != wanted)
+        return di_field_refuse(rq->path, wanted ? "it can only be true"
+                               : "it can only be false", rq->e);
+    return rc;
+}
+
+static int
+must_be_true(di_rq_t *rq, const di_json_t *v)
+{
+    return must_be(rq, v, true);
+}
+
+static int
+must_be_false(di_rq_t *rq, const di_json_t *v)
+{
+    return must_be(rq, v, false);
+}
+
 static int
 refused(di_rq_t *rq, const di_json_t *v)
 {
@@ -664,6 +705,19 @@ static const struct {
     F("background", R, background),
     F("mcp_servers", M, empty_list),
     F("best_of", P, best_of),
+
+    F("bad_words", ALL, bad_words),
+    F("use_beam_search", ALL, must_be_false),
+    F("include_stop_str_in_output", ALL, must_be_false),
+    F("continue_final_message", C, must_be_false),
+    F("skip_special_tokens", ALL, must_be_true),
+    F("allowed_token_ids", ALL, refused),
+    F("prompt_logprobs", ALL, refused),
+    F("truncate_prompt_tokens", ALL, refused),
+    F("logits_processors", ALL, refused),
+    F("cache_salt", ALL, refused),
+    F("chat_template", C, refused),
+    F("documents", C, refused),
 
     F("moderation", C | R, refused),
     F("conversation", R, refused),

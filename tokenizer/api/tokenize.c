@@ -100,7 +100,7 @@ static int
 refuse(const di_json_t *root, di_api_err_t *e)
 {
     static const char *const names[] = {
-        "chat_template", "chat_template_kwargs", "mm_processor_kwargs",
+        "chat_template", "mm_processor_kwargs",
     };
     size_t i;
     bool   on = false;
