@@ -187,16 +187,30 @@ check_well_formed(void)
           "invoke>\n</" D "tool_calls>", "C:f|A:{\"a\": \"\"}" },
         { DI_START_ANSWER, "a < b </ c </" "think", "T:a < b </ c </think" },
     };
+    /* Without tools: markup is text, and newlines before it are as before any
+     * answer (the library's own results). */
+    static const struct { const char *script, *want; } plain[] = {
+        { "\n\n<" D " calls>\nx", "T:<" PARSE_DSML " calls>\nx" },
+        { "a\n\n<" D " x\n\n", "T:a\n\n<" PARSE_DSML " x\n\n" },
+        { "\n\n  x\n", "T:  x\n" },
+        { "\n\n", "" },
+    };
     di_parse_options_t o;
     size_t             i;
     int                official;
 
-    for (i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
-        for (official = 0; official < 2; official++) {
+    for (official = 0; official < 2; official++) {
+        for (i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
             o = options(DI_SPELL_DSML, t[i].start);
             o.official = official;
             expect(&o, t[i].script, t[i].want);
         }
+
+        o = options(DI_SPELL_DSML, DI_START_ANSWER);
+        o.official = official;
+        o.tools = false;
+        for (i = 0; i < sizeof(plain) / sizeof(plain[0]); i++)
+            expect(&o, plain[i].script, plain[i].want);
     }
 }
 

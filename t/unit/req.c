@@ -152,7 +152,8 @@ check_messages(void)
 
     CHECK(c->n_msgs == 6 && c->msgs[0].role == DI_ROLE_SYSTEM);
     CHECK(is(c->msgs[2].calls[0].arguments, "{\"a\": 1}"));
-    CHECK(c->msgs[3].role == DI_ROLE_TOOL && c->msgs[3].error);
+    CHECK(c->msgs[3].role == DI_ROLE_TOOL
+          && is(c->msgs[3].content, "Error: bad"));
     CHECK(c->msgs[4].role == DI_ROLE_USER && c->msgs[5].prefix);
     CHECK(!c->thinking && di_req_parsing(req)->stage == DI_STAGE_NONE);
     CHECK(!di_req_params(req)->parallel_tool_calls

@@ -392,6 +392,27 @@ result_parts(di_rq_t *rq, const state_t *st, const di_json_t *v,
     return rc;
 }
 
+/* Strict: the model reads that a result tells of a failure.  No dialect has a
+ * mark for that, so a word before the text says it where the text doesn't. */
+static int
+mark_failure(di_rq_t *rq, di_msg_t *m)
+{
+    static const char word[] = "Error: ";
+    const size_t      n = sizeof("error") - 1;
+    di_image_t       *images = (di_image_t *) m->images;
+    size_t            i;
+
+    if (m->content.len >= n && strncasecmp(m->content.data, word, n) == 0)
+        return DI_OK;
+
+    for (i = 0; i < m->n_images; i++)
+        images[i].at += sizeof(word) - 1;
+
+    return di_rq_join(rq, &m->content, (di_str_t[]) {
+                          { word, sizeof(word) - 1 }, m->content,
+                          DI_STR_END });
+}
+
 static int
 read_result(di_rq_t *rq, state_t *st, const di_json_t *v)
 {
@@ -416,11 +437,12 @@ read_result(di_rq_t *rq, state_t *st, const di_json_t *v)
         return DI_ENOMEM;
 
     m->call_id = id;
-    m->error = di_rq_true(v, "is_error");
     di_content_give(&out, m);
 
-    if (b.n == 0 || !rq->v41)
-        return DI_OK;
+    if (!rq->official && di_rq_true(v, "is_error"))
+        rc = mark_failure(rq, m);
+    if (rc != DI_OK || b.n == 0 || !rq->v41)
+        return rc;
 
     m = di_rq_add_msg(rq, DI_ROLE_SYSTEM);
     if (m == NULL)

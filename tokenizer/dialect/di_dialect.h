@@ -79,7 +79,6 @@ typedef struct {
     const di_tool_t *const *tools;       /* system: it brings these         */
     size_t            n_tools;
     bool              prefix;    /* assistant, last: the answer goes on it  */
-    bool              error;     /* tool: the result tells of a failure     */
 } di_msg_t;
 
 typedef enum {
