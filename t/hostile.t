@@ -32,7 +32,9 @@ END
         client_body_buffer_size 2k;
         client_body_timeout 2s;
         send_timeout 3s;
-        error_page 400 404 405 408 413 \@error;
+        error_page 400 414 494 505 /error;
+        error_page 404 405 408 413 \@error;
+        location = /error { internal; deepinfer_error; }
         location \@error { deepinfer_error; }
         location = $chat { deepinfer_pass echo; }
         location = /gzip {
@@ -151,6 +153,31 @@ is(raw(post_head('Content-Encoding: gzip', 'Content-Length: 1') . 'x')
 is(raw(post_head('Content-Encoding: identity',
                  'Content-Length: ' . length $body) . $body)->{status}, 200,
    'identity is none');
+
+# ------------------------------------------------------ addresses, headers --
+
+# nginx can't take these to a named location: there is no address yet
+for (['a line that is no request', "garbage\r\n\r\n", 400],
+     ['an escape that is none', "GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n", 400],
+     ['a zero byte', "GET /%00 HTTP/1.1\r\nHost: a\r\n\r\n", 400],
+     ['a way out', "GET /../.. HTTP/1.1\r\nHost: a\r\n\r\n", 400],
+     ['no host', "GET / HTTP/1.1\r\n\r\n", 400],
+     ['two hosts', "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400],
+     ['a version of the future', "GET / HTTP/9.9\r\nHost: a\r\n\r\n", 505],
+     ['a long address', 'GET /' . 'a' x 9000 . " HTTP/1.1\r\n\r\n", 414],
+     ['a long header', "GET / HTTP/1.1\r\nHost: a\r\nX: " . 'a' x 9000
+                       . "\r\n\r\n", 400],
+     ['many headers', "GET / HTTP/1.1\r\nHost: a\r\n"
+                      . join('', map { "X$_: " . 'a' x 1000 . "\r\n" } 1 .. 60)
+                      . "\r\n", 400])
+{
+    my ($name, $head, $status) = @$_;
+
+    $r = raw($head);
+    is($r->{status}, $status, "$name: $status");
+    ok($r->{json} && $r->{json}{error}{message}, 'in JSON');
+}
+serves('all of these');
 
 # -------------------------------------------------------- methods, versions --
 
