@@ -1,10 +1,10 @@
 /*
  * nomem.h - fail the Nth allocation of a test program.
  *
- * Including this file puts malloc, calloc and realloc of the program in
- * front of the C library's.  nomem_after(n) lets n calls pass and fails the
- * next one, once; nomem_off() ends it and tells whether it happened.  A test
- * counts n up from 0 until its call succeeds without a failure:
+ * Including this file puts malloc, calloc, realloc and aligned_alloc of the
+ * program in front of the C library's.  nomem_after(n) lets n calls pass and
+ * fails the next one, once; nomem_off() ends it and tells whether it happened.
+ * A test counts n up from 0 until its call succeeds without a failure:
  *
  *     for (int n = 0; ; n++) {
  *         nomem_after(n);
@@ -97,6 +97,16 @@ realloc(void *p, size_t n)
     if (next == NULL)
         next = (void *(*)(void *, size_t)) dlsym(RTLD_NEXT, "realloc");
     return nomem_now() ? NULL : next(p, n);
+}
+
+void *
+aligned_alloc(size_t alignment, size_t n)
+{
+    static void *(*next)(size_t, size_t);
+
+    if (next == NULL)
+        next = (void *(*)(size_t, size_t)) dlsym(RTLD_NEXT, "aligned_alloc");
+    return nomem_now() ? NULL : next(alignment, n);
 }
 
 #endif

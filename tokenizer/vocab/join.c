@@ -185,20 +185,20 @@ __attribute__((target(JOIN_AVX2)))
 static inline uint32_t
 join_near_avx2(const di_merges_t *m, int32_t left, int32_t right, bool *far)
 {
-    uint64_t        pair = di_merges_pair(left, right), slot;
-    uint64_t        hash = di_merges_hash(pair);
-    const uint64_t *bucket = di_merges_bucket(m, hash);
-    __m256i         is = _mm256_loadu_si256((const __m256i *) bucket);
-    uint32_t        bits;
+    uint64_t pair = di_merges_pair(left, right), slot;
+    uint64_t hash = di_merges_hash(pair);
+    const di_merges_bucket_t *bucket = di_merges_bucket(m, hash);
+    __m256i  is = _mm256_loadu_si256((const __m256i *) bucket);
+    uint32_t bits;
 
     is = _mm256_cmpeq_epi64(_mm256_srli_epi64(is, DI_MERGES_RANK_BITS),
                             _mm256_set1_epi64x((long long) pair));
-    bits = (uint32_t) _mm256_movemask_pd(_mm256_castsi256_pd(is));
-    slot = bucket[__builtin_ctz(bits | 8)];
-    return di_merges_near(m, hash, bits != 0 ? slot : 0, far);
+    bits = (uint32_t) _mm256_movemask_pd(_mm256_castsi256_pd(is)) & 7;
+    slot = bucket->slots[__builtin_ctz(bits | 4)];
+    return di_merges_near(m, hash, bucket, bits != 0 ? slot : 0, far);
 }
 
-_Static_assert(DI_MERGES_BUCKET == 4, "join_near_avx2() looks at four slots");
+_Static_assert(DI_MERGES_SLOTS == 3, "join_near_avx2() looks at three slots");
 
 __attribute__((target(JOIN_AVX2)))
 static void

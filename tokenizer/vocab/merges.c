@@ -2,8 +2,8 @@
  * merges.c - the merge rules of byte-pair encoding.
  *
  * The rules lie in tables in which a look-up is nearly always one cache line.
- * Encoding asks mostly for pairs that have no rule: a table of bits, eight or
- * more for each rule, spares nine of ten of these the way to the big one.
+ * Encoding asks mostly for pairs that have no rule: nine bits or more for each
+ * rule of the big table spare nine of ten of these the way there.
  *
  * A vocabulary that was trained makes a token before it uses it, so ranks
  * grow from a token's sides to the token, and BPE applies its rules in the
@@ -21,7 +21,9 @@
 #include "merges.h"
 #include "table.h"
 
-#define MERGES_AHEAD  16            /* rules for which memory is asked early */
+#define MERGES_AHEAD   16           /* rules for which memory is asked early */
+#define MERGES_BUCKET  5            /* rules for each bucket, up to twice as
+                                       many                                  */
 
 /* A power of two, n at least. */
 static uint64_t
@@ -37,21 +39,17 @@ merges_size(uint64_t n)
 bool
 di_merges_init(di_merges_t *m, uint32_t n_tokens, uint64_t n_rules)
 {
-    uint64_t first = n_rules < DI_MERGES_FIRST ? n_rules : DI_MERGES_FIRST;
-    uint64_t buckets = merges_size(first / 2);
+    uint64_t buckets = merges_size(n_rules / MERGES_BUCKET + 1) / 2;
 
     m->first_mask = buckets - 1;
     m->rest_mask = merges_size(n_rules * 2) - 1;
-    m->maybe_mask = merges_size(n_rules / 8) - 1;
-    m->first = di_table_alloc(buckets * DI_MERGES_BUCKET, sizeof(*m->first),
-                              0);
+    m->first = di_table_alloc(buckets, sizeof(*m->first), 0);
     m->rest = di_table_alloc(m->rest_mask + 1, sizeof(*m->rest), 0);
-    m->maybe = di_table_alloc(m->maybe_mask + 1, sizeof(*m->maybe), 0);
     m->makes = di_table_alloc(n_rules + 2, sizeof(*m->makes), 0);
     m->tokens = di_table_alloc(n_tokens, sizeof(*m->tokens), 0);
     m->bytes = di_table_alloc(256 * 256, sizeof(*m->bytes), 0xff);
-    return m->first != NULL && m->rest != NULL && m->maybe != NULL
-           && m->makes != NULL && m->tokens != NULL && m->bytes != NULL;
+    return m->first != NULL && m->rest != NULL && m->makes != NULL
+           && m->tokens != NULL && m->bytes != NULL;
 }
 
 void
@@ -59,7 +57,6 @@ di_merges_deinit(di_merges_t *m)
 {
     free(m->first);
     free(m->rest);
-    free(m->maybe);
     free(m->makes);
     free(m->tokens);
     free(m->bytes);
@@ -107,11 +104,11 @@ di_merges_apart_deep(const di_merges_t *m, int32_t left, int32_t right)
 static uint64_t *
 merges_slot_near(const di_merges_t *m, uint64_t pair)
 {
-    uint64_t *bucket = di_merges_bucket(m, di_merges_hash(pair));
+    uint64_t *slots = di_merges_bucket(m, di_merges_hash(pair))->slots;
 
-    for (int i = 0; i < DI_MERGES_BUCKET; i++) {
-        if (bucket[i] == 0 || bucket[i] >> DI_MERGES_RANK_BITS == pair)
-            return &bucket[i];
+    for (int i = 0; i < DI_MERGES_SLOTS; i++) {
+        if (slots[i] == 0 || slots[i] >> DI_MERGES_RANK_BITS == pair)
+            return &slots[i];
     }
     return NULL;
 }
@@ -130,9 +127,9 @@ merges_enter(di_merges_t *m, const int32_t id[3], uint64_t rank)
         m->straight_from = id[2] - 2;
     m->straight &= id[2] - (int32_t) order == m->straight_from;
 
-    if (slot == NULL || (*slot == 0 && rank >= DI_MERGES_FIRST)) {
+    if (slot == NULL) {
         slot = di_merges_slot_far(m, pair);
-        *di_merges_bits_at(m, hash) |= di_merges_bits(hash);
+        di_merges_bucket(m, hash)->maybe |= di_merges_bits(hash);
     }
     m->twice |= *slot != 0;
     *slot = pair << DI_MERGES_RANK_BITS | order;
@@ -229,6 +226,7 @@ di_merges_build(di_merges_t *m, const int32_t (*ids)[3], uint64_t n_rules,
             const int32_t *id = ids[rank + MERGES_AHEAD];
 
             hash = di_merges_hash(di_merges_pair(id[0], id[1]));
+            __builtin_prefetch(di_merges_bucket(m, hash), 1);
             __builtin_prefetch(di_merges_home(m, hash), 1);
         }
         merges_enter(m, ids[rank], rank);

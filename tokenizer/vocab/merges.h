@@ -51,26 +51,29 @@ typedef struct {
 _Static_assert(sizeof(di_merges_token_t) == 32, "two in a cache line");
 
 /* Beyond a core's own cache a look at memory costs as much as all else that is
- * done for a join.  So the first rules, which two of three look-ups find, have
- * a table of their own, small enough to stay near; of the others, a table of
- * bits tells for most pairs that there is none.
+ * done for a join.  So the first rules, those of most look-ups, have a table of
+ * their own, small enough to stay near, and beside them lie bits that tell for
+ * most other pairs that there is no rule: nearly every look-up ends in the half
+ * cache line where it began.
  *
  * A slot is the left side, the right side and the order of a rule, from the
  * top; 0 is a free one. */
-#define DI_MERGES_FIRST   16384
-#define DI_MERGES_BUCKET  4
+#define DI_MERGES_SLOTS   3
 
 typedef struct {
-    uint64_t *first;        /* [(first_mask + 1) * DI_MERGES_BUCKET] the first
-                               DI_MERGES_FIRST rules, as far as they fit in
-                               their buckets                                 */
+    uint64_t slots[DI_MERGES_SLOTS];
+    uint64_t maybe;         /* a pair of this bucket that lacks one of its two
+                               bits here is not among the other rules        */
+} di_merges_bucket_t;
+
+_Static_assert(sizeof(di_merges_bucket_t) == 32, "two in a cache line");
+
+typedef struct {
+    di_merges_bucket_t *first;  /* [first_mask + 1] of the rules of a bucket
+                               the first                                     */
     uint64_t  first_mask;   /* a power of two - 1                            */
     uint64_t *rest;         /* [rest_mask + 1] the others, open-addressed    */
     uint64_t  rest_mask;    /* a power of two - 1                            */
-    uint64_t *maybe;        /* [maybe_mask + 1] eight bits or more for each of
-                               these; a pair that lacks one of its two isn't
-                               there                                         */
-    uint64_t  maybe_mask;   /* a power of two - 1                            */
     int32_t  *makes;        /* [n_rules + 2] by order: the token it makes    */
     bool      straight;     /* all of them are the order, plus               */
     int32_t   straight_from;    /* this                                      */
@@ -105,24 +108,18 @@ di_merges_hash(uint64_t pair)
     return pair * 0x9e3779b97f4a7c15u;
 }
 
-/* The two bits of a pair, in one word of maybe[]. */
+/* The two bits of a pair. */
 static inline uint64_t
 di_merges_bits(uint64_t hash)
 {
     return 1ull << (hash >> 26 & 63) | 1ull << (hash >> 20 & 63);
 }
 
-static inline uint64_t *
-di_merges_bits_at(const di_merges_t *m, uint64_t hash)
-{
-    return &m->maybe[hash >> 32 & m->maybe_mask];
-}
-
 /* The bucket of a pair among the first rules. */
-static inline uint64_t *
+static inline di_merges_bucket_t *
 di_merges_bucket(const di_merges_t *m, uint64_t hash)
 {
-    return &m->first[(hash >> 40 & m->first_mask) * DI_MERGES_BUCKET];
+    return &m->first[hash >> 40 & m->first_mask];
 }
 
 /* Where a search among the others starts. */
@@ -136,10 +133,8 @@ di_merges_home(const di_merges_t *m, uint64_t hash)
 static inline void
 di_merges_prefetch(const di_merges_t *m, int32_t left, int32_t right)
 {
-    uint64_t hash = di_merges_hash(di_merges_pair(left, right));
-
-    __builtin_prefetch(di_merges_bucket(m, hash));
-    __builtin_prefetch(di_merges_bits_at(m, hash));
+    __builtin_prefetch(di_merges_bucket(m, di_merges_hash(
+                                            di_merges_pair(left, right))));
 }
 
 /* The order in a slot. */
@@ -151,13 +146,14 @@ di_merges_order_in(uint64_t slot)
 }
 
 /* The order of the rule for a pair with this hash, of which `slot` is the slot
- * among the first rules, or 0; and are the others to be asked? */
+ * in its bucket, or 0; and are the other rules to be asked? */
 static inline uint32_t
-di_merges_near(const di_merges_t *m, uint64_t hash, uint64_t slot, bool *far)
+di_merges_near(const di_merges_t *m, uint64_t hash,
+               const di_merges_bucket_t *bucket, uint64_t slot, bool *far)
 {
     uint64_t bits = di_merges_bits(hash);
 
-    *far = (slot == 0) & ((*di_merges_bits_at(m, hash) & bits) == bits);
+    *far = (slot == 0) & ((bucket->maybe & bits) == bits);
     if (*far)
         __builtin_prefetch(di_merges_home(m, hash));
     return di_merges_order_in(slot);
@@ -171,13 +167,14 @@ static inline uint32_t
 di_merges_order_near(const di_merges_t *m, int32_t left, int32_t right,
                      bool *far)
 {
-    uint64_t        pair = di_merges_pair(left, right), slot = 0;
-    uint64_t        hash = di_merges_hash(pair);
-    const uint64_t *bucket = di_merges_bucket(m, hash);
+    uint64_t pair = di_merges_pair(left, right), slot = 0;
+    uint64_t hash = di_merges_hash(pair);
+    const di_merges_bucket_t *bucket = di_merges_bucket(m, hash);
 
-    for (int i = 0; i < DI_MERGES_BUCKET; i++)
-        slot |= bucket[i] >> DI_MERGES_RANK_BITS == pair ? bucket[i] : 0;
-    return di_merges_near(m, hash, slot, far);
+    for (int i = 0; i < DI_MERGES_SLOTS; i++)
+        slot |= bucket->slots[i] >> DI_MERGES_RANK_BITS == pair
+                ? bucket->slots[i] : 0;
+    return di_merges_near(m, hash, bucket, slot, far);
 }
 
 /* The slot of a pair among the rules that aren't near, or the free one where

@@ -17,10 +17,11 @@
 #include <sys/mman.h>
 
 #define DI_TABLE_PAGE  ((size_t) 2 << 20)
+#define DI_TABLE_LINE  ((size_t) 64)
 
-/* Room for n elements of `size` bytes, which are what they are; NULL: no
- * memory.  For free().  Less than half a large page at the end is small ones,
- * which cost less than clearing all of it. */
+/* Room for n elements of `size` bytes, which are what they are, from the start
+ * of a cache line; NULL: no memory.  For free().  Less than half a large page
+ * at the end is small ones, which cost less than clearing all of it. */
 static inline void *
 di_table_room(size_t n, size_t size)
 {
@@ -31,7 +32,8 @@ di_table_room(size_t n, size_t size)
         || bytes > SIZE_MAX - DI_TABLE_PAGE)
         return NULL;
     if (bytes < DI_TABLE_PAGE / 4)
-        return malloc(bytes);
+        return aligned_alloc(DI_TABLE_LINE, (bytes + DI_TABLE_LINE - 1)
+                                            / DI_TABLE_LINE * DI_TABLE_LINE);
     bytes = (bytes + DI_TABLE_PAGE - 1) / DI_TABLE_PAGE * DI_TABLE_PAGE;
     table = aligned_alloc(DI_TABLE_PAGE, bytes);
     if (table != NULL)
