@@ -9,18 +9,19 @@
 
 #include "join.h"
 
-#define JOIN_ABREAST  16
+#define JOIN_ABREAST  32
 #define JOIN_NO_ID    ((int32_t) DI_MERGES_IDS_MAX - 1)
 
 static void
 join_open(di_join_t *t, size_t n)
 {
-    t->width = n <= 8 ? 8 : n <= 16 ? 16 : DI_JOIN_MAX;
+    t->width = n <= 16 ? 16 : DI_JOIN_MAX;
     t->starts = (2ull << (n + 1)) - 1;
     t->ids[0] = JOIN_NO_ID;
     t->ids[n + 1] = JOIN_NO_ID;
     t->near = t->left_far = t->right_far = false;
-    t->left = t->at = t->right = 0;
+    t->left = t->at = t->right = t->empty = 0;
+    t->left_order = t->at_order = DI_MERGES_NONE;
     for (size_t i = n; i <= t->width; i++)
         t->orders[i] = DI_MERGES_NONE;
 }
@@ -53,25 +54,36 @@ di_join_ids(const di_merges_t *m, const int32_t *ids, size_t n, di_join_t *t)
     }
 }
 
+/* The first rule that a text has. */
+typedef struct {
+    uint32_t order;             /* DI_MERGES_NONE: none                      */
+    uint32_t at;                /* its place                                 */
+} join_rule_t;
+
 /* What a step does by instructions that not all machines have. */
 typedef struct {
-    /* The place of the first rule; of equals, the leftmost. */
-    uint32_t (*first)(const di_join_t *t);
+    /* Enter what the last join changed in orders[], and find the first rule;
+     * of equals, the leftmost. */
+    join_rule_t (*first)(di_join_t *t);
     /* di_merges_order_near(). */
     uint32_t (*near)(const di_merges_t *m, int32_t left, int32_t right,
                      bool *far);
 } join_way_t;
 
-static inline uint32_t
-join_first(const di_join_t *t)
+static inline join_rule_t
+join_first(di_join_t *t)
 {
-    uint32_t best = t->orders[1], at = 1;
+    join_rule_t best;
 
+    t->orders[t->empty] = DI_MERGES_NONE;
+    t->orders[t->left] = t->left_order;
+    t->orders[t->at] = t->at_order;
+    best = (join_rule_t) { t->orders[1], 1 };
     for (uint32_t i = 2; i <= t->width; i++) {
-        at = t->orders[i] < best ? i : at;
-        best = t->orders[i] < best ? t->orders[i] : best;
+        best.at = t->orders[i] < best.order ? i : best.at;
+        best.order = t->orders[i] < best.order ? t->orders[i] : best.order;
     }
-    return at;
+    return best;
 }
 
 /* Look up the two pairs that the last join made, as far as memory has come.
@@ -84,17 +96,17 @@ join_look(const di_merges_t *m, di_join_t *t, join_way_t way)
     bool    left_far, right_far;
 
     if (t->near) {
-        t->orders[t->left] = way.near(m, left, at, &left_far);
-        t->orders[t->at] = way.near(m, at, right, &right_far);
+        t->left_order = way.near(m, left, at, &left_far);
+        t->at_order = way.near(m, at, right, &right_far);
         t->left_far = left_far;
         t->right_far = right_far;
         t->near = false;
         return !(left_far | right_far);
     }
     if (t->left_far)
-        t->orders[t->left] = di_merges_order_far(m, left, at);
+        t->left_order = di_merges_order_far(m, left, at);
     if (t->right_far)
-        t->orders[t->at] = di_merges_order_far(m, at, right);
+        t->at_order = di_merges_order_far(m, at, right);
     return true;
 }
 
@@ -103,18 +115,19 @@ join_look(const di_merges_t *m, di_join_t *t, join_way_t way)
 static inline __attribute__((always_inline)) bool
 join_step(const di_merges_t *m, di_join_t *t, join_way_t way)
 {
-    uint32_t at, next;
+    join_rule_t rule;
+    uint32_t    at;
 
     if (!join_look(m, t, way))
         return true;
 
-    at = way.first(t);
-    if (t->orders[at] == DI_MERGES_NONE)
+    rule = way.first(t);
+    if (rule.order == DI_MERGES_NONE)
         return false;
-    next = at + 1 + (uint32_t) __builtin_ctzll(t->starts >> at >> 1);
-    t->starts &= ~(1ull << next);
-    t->orders[next] = DI_MERGES_NONE;
-    t->ids[at] = di_merges_makes(m, t->orders[at]);
+    at = rule.at;
+    t->empty = at + 1 + (uint32_t) __builtin_ctzll(t->starts >> at >> 1);
+    t->starts &= ~(1ull << t->empty);
+    t->ids[at] = di_merges_makes(m, rule.order);
 
     t->at = at;
     t->left = 63 - (uint32_t) __builtin_clzll(t->starts
@@ -155,31 +168,79 @@ join_run_any(const di_merges_t *m, di_join_t *texts, size_t n)
 
 #define JOIN_AVX2  "avx2,bmi,bmi2,lzcnt"
 
+/* The smallest of eight, in all eight places. */
 __attribute__((target(JOIN_AVX2)))
-static inline uint32_t
-join_first_avx2(const di_join_t *t)
+static inline __m256i
+join_min_avx2(__m256i v)
 {
-    __m256i best = _mm256_loadu_si256((const __m256i *) &t->orders[1]);
-    __m128i low;
+    __m128i low = _mm_min_epu32(_mm256_castsi256_si128(v),
+                                _mm256_extracti128_si256(v, 1));
 
-    for (uint32_t i = 8; i < t->width; i += 8)
-        best = _mm256_min_epu32(best, _mm256_loadu_si256(
-                                    (const __m256i *) &t->orders[1 + i]));
-    low = _mm_min_epu32(_mm256_castsi256_si128(best),
-                        _mm256_extracti128_si256(best, 1));
     low = _mm_min_epu32(low, _mm_shuffle_epi32(low, 0x4e));
     low = _mm_min_epu32(low, _mm_shuffle_epi32(low, 0xb1));
-    best = _mm256_broadcastd_epi32(low);
-
-    for (uint32_t i = 0; ; i += 8) {
-        __m256i  is = _mm256_cmpeq_epi32(best, _mm256_loadu_si256(
-                                        (const __m256i *) &t->orders[1 + i]));
-        uint32_t bits = (uint32_t) _mm256_movemask_ps(_mm256_castsi256_ps(is));
-
-        if (bits != 0)
-            return i + 1 + (uint32_t) __builtin_ctz(bits);
-    }
+    return _mm256_broadcastd_epi32(low);
 }
+
+__attribute__((target(JOIN_AVX2)))
+static inline uint32_t
+join_equal_avx2(__m256i a, __m256i b)
+{
+    return (uint32_t) _mm256_movemask_ps(_mm256_castsi256_ps(
+                                             _mm256_cmpeq_epi32(a, b)));
+}
+
+/* Enter what the last join changed in the eight orders from a place on.  A
+ * whole word is written, as a core that has to read one of which a part was
+ * just written waits until that is done. */
+__attribute__((target(JOIN_AVX2)))
+static inline __m256i
+join_enter_avx2(di_join_t *t, int place)
+{
+    const __m256i at = _mm256_add_epi32(_mm256_set1_epi32(place),
+                                        _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6,
+                                                          7));
+    __m256i *orders = (__m256i *) &t->orders[place], v;
+
+    v = _mm256_or_si256(_mm256_loadu_si256(orders), _mm256_cmpeq_epi32(
+                            at, _mm256_set1_epi32((int) t->empty)));
+    v = _mm256_blendv_epi8(v, _mm256_set1_epi32((int) t->left_order),
+                           _mm256_cmpeq_epi32(
+                               at, _mm256_set1_epi32((int) t->left)));
+    v = _mm256_blendv_epi8(v, _mm256_set1_epi32((int) t->at_order),
+                           _mm256_cmpeq_epi32(
+                               at, _mm256_set1_epi32((int) t->at)));
+    _mm256_storeu_si256(orders, v);
+    return v;
+}
+
+/* Whether a text has more than eight tokens can't be foreseen, more than 16 it
+ * seldom has. */
+__attribute__((target(JOIN_AVX2)))
+static inline join_rule_t
+join_first_avx2(di_join_t *t)
+{
+    __m256i  a = join_enter_avx2(t, 1), b = join_enter_avx2(t, 9), c, d;
+    __m256i  best = _mm256_min_epu32(a, b);
+    uint32_t places = 0;
+
+    if (t->width > 16) {
+        c = join_enter_avx2(t, 17);
+        d = join_enter_avx2(t, 25);
+        best = join_min_avx2(_mm256_min_epu32(best, _mm256_min_epu32(c, d)));
+        places = join_equal_avx2(c, best) << 16
+                 | join_equal_avx2(d, best) << 24;
+    } else {
+        best = join_min_avx2(best);
+    }
+    places |= join_equal_avx2(a, best) | join_equal_avx2(b, best) << 8;
+    return (join_rule_t) {
+        (uint32_t) _mm_cvtsi128_si32(_mm256_castsi256_si128(best)),
+        1 + (uint32_t) __builtin_ctz(places),
+    };
+}
+
+_Static_assert(DI_JOIN_MAX == 32 && DI_MERGES_NONE == UINT32_MAX,
+               "join_first_avx2()");
 
 __attribute__((target(JOIN_AVX2)))
 static inline uint32_t

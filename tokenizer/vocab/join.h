@@ -20,8 +20,12 @@ typedef struct {
                                    place and the next one                    */
     int32_t  ids[DI_JOIN_MAX + 2];      /* tokens                            */
     uint64_t starts;            /* a bit for each place that has a token     */
-    uint32_t width;             /* places that are looked at: 8, 16 or 32    */
-    uint32_t left, at, right;   /* places of the last join and beside it     */
+    uint32_t width;             /* places that are looked at: 16 or 32       */
+    uint32_t left, at, right;   /* places of the last join and beside it; 0
+                                   before the first                          */
+    uint32_t empty;             /* the place that it left empty              */
+    uint32_t left_order;        /* of the pairs at left and at; not yet in   */
+    uint32_t at_order;          /* orders[]                                  */
     bool     near;              /* their pairs have still to be looked up    */
     bool     left_far;          /* the orders of these pairs have still to be */
     bool     right_far;         /* looked up                                 */
