@@ -31,6 +31,7 @@ typedef struct {
     const char      *lines;      /* JSON lines: a path, "-", or NULL        */
     bool             json;       /* bench, inspect: print JSON              */
     bool             tensors;    /* inspect: list the tensors               */
+    bool             verify;     /* inspect: read them                      */
     const char      *prompt;     /* generate: raw text                      */
     const char      *message;    /* generate: one user message              */
     const char      *system;     /* with `message`: the system prompt       */

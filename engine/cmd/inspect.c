@@ -335,6 +335,10 @@ di_cmd_inspect(const di_cmd_opts_t *opts)
     }
     if (di_model_open(path, &mc, &model, &err) != DI_OK)
         return di_cmd_fail(opts, DI_EXIT_FAILED, "%s: %s", path, err.text);
+    if (opts->verify && di_model_verify(model, &err) != DI_OK) {
+        di_model_close(model);
+        return di_cmd_fail(opts, DI_EXIT_FAILED, "%s: %s", path, err.text);
+    }
 
     fill_report(&report, model);
     if (opts->json) {

@@ -157,6 +157,8 @@ static const option_t options[] = {
       "print one JSON object" },
     { "tensors", NULL, INSPECT, K_TRUE, AT(tensors), 0, 0, NULL,
       "list every tensor" },
+    { "verify", NULL, INSPECT, K_TRUE, AT(verify), 0, 0, NULL,
+      "read every tensor first: are all values finite?" },
 
     { "max-model-len", "N", ALL, K_U32, AT(engine.model.max_model_len), 1,
       INT32_MAX, NULL, "longest sequence; the model's own limit" },

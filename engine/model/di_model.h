@@ -87,6 +87,9 @@ typedef struct {
     size_t      name_len;
     const char *type;            /* "Q4_K", "F8_E4M3"                       */
     const char *part;            /* of the model: "experts"; NULL: whole    */
+    const char *file;            /* of a directory; NULL: the model's       */
+    size_t      offset;          /* of data in it                           */
+    const uint8_t *data;         /* in the mapping                          */
     size_t      bytes;
     uint64_t    dims[8];         /* in the file's own order                 */
     uint32_t    n_dims;
@@ -105,6 +108,11 @@ const di_model_info_t *di_model_info(const di_model_t *model);
 size_t di_model_n_tensors(const di_model_t *model);
 void di_model_tensor(const di_model_t *model, size_t i,
                      di_model_tensor_t *tensor);
+
+/* Read all tensors: DI_OK, or DI_EFORMAT with file, tensor and the index of
+ * the first value of it that is infinite or not a number.  Takes as long as
+ * the disk; calls conf.progress.  No step may be under way. */
+int di_model_verify(di_model_t *model, di_err_t *err);
 
 /* One sequence's part of a step: n_rows new tokens at positions
  * [pos, pos + n_rows), whose KV blocks (all of 0 .. pos+n_rows-1) are in

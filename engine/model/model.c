@@ -442,7 +442,8 @@ di_model_tensor(const di_model_t *m, size_t i, di_model_tensor_t *t)
     g = di_gguf_tensor(m->gguf, i);
     *t = (di_model_tensor_t) {
         .name = g->name.data, .name_len = g->name.len, .bytes = g->bytes,
-        .type = di_wtype_name((di_wtype_t) g->type), .n_dims = g->n_dims };
+        .type = di_wtype_name((di_wtype_t) g->type), .n_dims = g->n_dims,
+        .data = g->data, .offset = di_gguf_offset(m->gguf, g->data) };
     memcpy(t->dims, g->dims, g->n_dims * sizeof(g->dims[0]));
 }
 

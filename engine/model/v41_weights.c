@@ -249,11 +249,13 @@ part_of(const char *name)
 void
 di_v41_tensor(const di_model_t *m, size_t i, di_model_tensor_t *out)
 {
-    const di_st_tensor_t *t
-        = di_st_tensor(((const di_v41_t *) m->state)->st, i);
+    const di_st_t        *st = ((const di_v41_t *) m->state)->st;
+    const di_st_tensor_t *t = di_st_tensor(st, i);
 
     *out = (di_model_tensor_t) {
         .name = t->name, .name_len = strlen(t->name), .bytes = t->bytes,
+        .data = t->data, .file = di_st_file(st, t->file),
+        .offset = t->offset,
         .type = di_st_dtype_name(t->dtype), .part = part_of(t->name),
         .n_dims = t->n_dims };
     memcpy(out->dims, t->dims, t->n_dims * sizeof(t->dims[0]));

@@ -394,6 +394,30 @@ test_damaged(void)
     make_free(&m);
 }
 
+/* A value that is none, which only verifying reads. */
+static void
+test_verify(uint32_t type, size_t at, const char *bytes, const char *text)
+{
+    make_t      m;
+    di_err_t    err = { 0 };
+    di_model_t *model;
+
+    make_model(&m, "llama", type);
+    make_write(&m, path);
+    model = open_file(DI_ARITH_F32, &err);
+    CHECK_EQ_INT(di_model_verify(model, &err), DI_OK);
+    di_model_close(model);
+
+    memcpy(make_find(&m, "blk.1.attn_k.weight")->data + at, bytes, 2);
+    make_write(&m, path);
+    model = open_file(DI_ARITH_F32, &err);
+    CHECK_EQ_INT(di_model_verify(model, &err), DI_EFORMAT);
+    CHECK(strstr(err.text, "tensor blk.1.attn_k.weight") != NULL);
+    CHECK(strstr(err.text, text) != NULL);
+    di_model_close(model);
+    make_free(&m);
+}
+
 static void
 test_wrong_tensors(void)
 {
@@ -514,6 +538,8 @@ main(void)
     rng = first;
     test_truncated();
     test_damaged();
+    test_verify(DI_W_F16, 600, "\x00\xfc", "value 300 is no finite number");
+    test_verify(DI_W_Q8_0, 7 * 34, "\x00\x7c", "value 224 is no finite");
     test_wrong_tensors();
     test_wrong_keys();
     (void) unlink(path);

@@ -577,7 +577,7 @@ check_rounded(di_model_t *m, const side_t *side, const char *name,
         if (differs(row, top) <= ROUNDED)
             continue;
         ties++;
-        if (!is_tie(m, side, name, pos, row))
+        if (ties > TIES || !is_tie(m, side, name, pos, row))
             check_row(side, name, row, top, ROUNDED);
     }
     free(all);

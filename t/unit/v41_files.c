@@ -315,6 +315,76 @@ test_not_finite(void)
     di_st_close(st);
 }
 
+/* What di_model_verify() says of the directory. */
+static int
+verify(di_err_t *err)
+{
+    const di_model_conf_t conf = { .n_threads = 2, .max_rows = 8,
+                                   .max_seqs = 1, .max_model_len = 256 };
+    di_model_t *m = NULL;
+    int         rc;
+
+    rc = di_model_open(dir, &conf, &m, err);
+    CHECK_EQ_INT(rc, DI_OK);
+    if (rc != DI_OK)
+        return rc;
+    rc = di_model_verify(m, err);
+    di_model_close(m);
+    return rc;
+}
+
+/* Values that are none, in tensors that opening doesn't read; the first of
+ * two is named. */
+static void
+test_verify(void)
+{
+    static const struct {
+        const char *name;
+        const char *bytes;
+        size_t      at, n;       /* value, its bytes                        */
+    } cases[] = {
+        { "layers.0.attn.wq_a.weight", "\x7f", 4321, 1 },
+        { "layers.6.ffn.shared_experts.w2.weight", "\xff", 0, 1 },
+        { "layers.3.attn.wkv.scale", "\xff", 5, 1 },
+        { "layers.2.ffn.experts.7.w1.scale", "\xff", 190, 1 },
+        { "layers.3.engram.embed.weight", "\x7f", 1001, 1 },
+        { "head.weight", "\xc1\xff", 245759, 2 },
+        { "embed.weight", "\x80\x7f", 3, 2 },
+    };
+    di_st_t *st = NULL;
+    di_err_t err = { 0 };
+    char     path[256], text[96];
+
+    CHECK_EQ_INT(di_st_open(SOURCE, &st, NULL), DI_OK);
+    path_of(FILE_NAME, path);
+    copy(FILE_NAME);
+    CHECK_EQ_INT(verify(&err), DI_OK);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const di_st_tensor_t *t = di_st_find(st, cases[i].name);
+        const size_t          n = cases[i].n;
+        FILE                 *f;
+
+        copy(FILE_NAME);
+        f = fopen(path, "r+b");
+        CHECK(t != NULL && f != NULL);
+        if (t == NULL || f == NULL)
+            break;
+        for (size_t twice = 0; twice < 2; twice++)
+            CHECK(fseek(f, (long) (t->offset + (twice == 0 ? cases[i].at * n
+                                                : t->bytes - n)), SEEK_SET)
+                  == 0 && fwrite(cases[i].bytes, 1, n, f) == n);
+        (void) fclose(f);
+        err = (di_err_t) { 0 };
+        CHECK_EQ_INT(verify(&err), DI_EFORMAT);
+        CHECK(strstr(err.text, FILE_NAME ": tensor ") != NULL);
+        CHECK(strstr(err.text, cases[i].name) != NULL);
+        (void) snprintf(text, sizeof(text), "value %zu is no finite number",
+                        cases[i].at);
+        CHECK(strstr(err.text, text) != NULL);
+    }
+    di_st_close(st);
+}
+
 /* KiB of the sound file's mapping that page tables have. */
 static long
 mapped_kib(void)
@@ -395,6 +465,7 @@ main(void)
     test_sound();
     test_warm();
     test_not_finite();
+    test_verify();
     test_unknown();
     test_short();
     json_object_foreach(header, name, tensor) {
