@@ -134,8 +134,10 @@ if (!-r $model) {
 
 # ---------------------------------------------------------------- inspect --
 
-($status, $out, $err) = run_engine('', 'inspect', $model, '--json',
-                                   '--tensors', '--kv-memory', '1g');
+# A service's unit names one, its options another: the last one counts.
+($status, $out, $err) = run_engine('', 'inspect', '--model', '/none',
+    '--kv-memory', '7g', '--model', $model, '--json', '--tensors',
+    '--kv-memory', '1g');
 is($status, 0, 'inspect --json');
 my $info = $json->decode($out);
 is($info->{architecture}, 'llama', 'inspect: architecture');
