@@ -208,14 +208,14 @@ worst(const char *name, const char *unit)
 {
     static const char set[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrst"
                               "uvwxyz0123456789+/";
-    char     text[WORST_LEN];
+    char     text[2 * WORST_LEN];
     uint64_t random = 1;
 
-    for (size_t i = 0; i < WORST_LEN; i++) {
+    for (size_t i = 0; i < 2 * WORST_LEN; i++) {
         random = random * 6364136223846793005u + 1442695040888963407u;
         text[i] = unit != NULL ? unit[i % strlen(unit)] : set[random >> 58];
     }
-    cell(name, "100 KB", text, WORST_LEN, WORST_LEN, 1);
+    cell(name, "100 KB", text, 2 * WORST_LEN, WORST_LEN, 2);
 }
 
 static char *
