@@ -70,6 +70,13 @@ typedef enum {
     DI_REPLAY_COMPACT,           /* the model's first half                  */
 } di_replay_t;
 
+/* Which of the model's drafts are verified. */
+typedef enum {
+    DI_DRAFTS_OFF = 0,           /* none are made                           */
+    DI_DRAFTS_ALL,               /* all that there is room for              */
+    DI_DRAFTS_AUTO,              /* those that are worth it (sched_odds.c)  */
+} di_drafts_mode_t;
+
 /* Why a choice is about to end with DI_FINISH_ERROR: one line for a log. */
 typedef void (*di_sched_note_t)(void *arg, uint32_t owner, uint64_t id,
                                 const char *text);
@@ -85,7 +92,7 @@ typedef struct {
     uint32_t        queue_max;       /* requests that may wait for a free
                                       * sequence, then QUEUE_FULL           */
     bool            prefix_cache;
-    bool            drafts;          /* let the model's drafter offer some  */
+    di_drafts_mode_t drafts;
     di_replay_t     replay;
     uint32_t        replay_keep;     /* of a prompt, tokens that go through
                                       * the whole of a model of windows; at

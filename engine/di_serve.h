@@ -41,7 +41,7 @@ typedef struct {
     uint32_t         step_ms;    /* such a step's time, 0 = no target       */
     uint32_t         queue_max;  /* waiting requests, then QUEUE_FULL       */
     bool             prefix_cache;
-    bool             drafts;     /* let the model's draft module offer some */
+    di_drafts_mode_t drafts;
     uint64_t         grammar_bytes;  /* see di_sched_conf_t                 */
     bool             jumps;          /* see there                           */
     di_replay_t      replay;     /* see di_sched_conf_t, and                */

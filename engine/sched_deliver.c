@@ -326,11 +326,13 @@ deliver_verified(di_sched_t *s, const part_t *part, job_t *jobs)
         seq->n_computed++;
         s->decode_tokens++;
         publish(s, seq);
-        if (!accept_token(s, &jobs[i]) || seq->tokens[at] != draft
-            || seq->n_tokens > at + 1)
+        if (!accept_token(s, &jobs[i]))
             return;
+        if (seq->tokens[at] != draft || seq->n_tokens > at + 1)
+            break;
         s->accepted++;
     }
+    di_draft_note(s, seq, part->n_drafts, i);
 }
 
 

@@ -23,7 +23,8 @@
  * it alone.)  And a draft that is left out because its grammar forbids it is
  * replaced like any other.
  *
- * How many drafts are worth their rows is decided in di_draft_verify() alone.
+ * How many drafts are worth their rows is decided in di_draft_verify() alone,
+ * by what sched_odds.c says of the drafter's confidence.
  */
 
 #include <assert.h>
@@ -41,7 +42,7 @@ di_draft_open(di_sched_t *s)
     di_drafts_t *d = &s->drafts;
     size_t       seqs = s->conf.max_seqs, n = seqs * s->model.n_drafts;
 
-    if (!s->conf.drafts)
+    if (s->conf.drafts == DI_DRAFTS_OFF)
         s->model.n_drafts = 0;
     if (s->model.n_drafts == 0)
         return DI_OK;
@@ -50,9 +51,11 @@ di_draft_open(di_sched_t *s)
     d->tokens = calloc(n, sizeof(*d->tokens));
     d->confidence = calloc(n, sizeof(*d->confidence));
     d->from = calloc(n, sizeof(*d->from));
+    d->chances = calloc(n, sizeof(*d->chances));
     d->places = calloc(seqs, sizeof(*d->places));
     if (d->asked == NULL || d->seqs == NULL || d->tokens == NULL
-        || d->confidence == NULL || d->from == NULL || d->places == NULL)
+        || d->confidence == NULL || d->from == NULL || d->chances == NULL
+        || d->places == NULL)
         return DI_ENOMEM;
     while (d->n_places < seqs) {
         d->places[d->n_places] = (uint32_t) seqs - d->n_places;
@@ -72,6 +75,7 @@ di_draft_close(di_sched_t *s)
     free(d->tokens);
     free(d->confidence);
     free(d->from);
+    free(d->chances);
     free(d->places);
 }
 
@@ -99,18 +103,21 @@ room_for(const seq_t *seq)
 
 
 static bool
-wants_drafts(const seq_t *seq)
+wants_drafts(const di_sched_t *s, seq_t *seq)
 {
     return seq->n_tokens - seq->n_computed == 1 && seq->n_computed > 0
            && seq->req->forked && seq->drafted_at != seq->n_tokens
-           && room_for(seq) > 0;
+           && room_for(seq) > 0
+           && (s->conf.drafts == DI_DRAFTS_ALL
+               || di_odds_wants(&s->odds, &seq->trial));
 }
 
 
-static di_sampler_from_t *
-from_of(const di_sched_t *s, const seq_t *seq, uint32_t i)
+/* Of a sequence's first draft, in lists by place. */
+static size_t
+first_of(const di_sched_t *s, const seq_t *seq)
 {
-    return s->drafts.from + (size_t) (seq->place - 1) * s->model.n_drafts + i;
+    return (size_t) (seq->place - 1) * s->model.n_drafts;
 }
 
 
@@ -127,7 +134,7 @@ ask(di_sched_t *s, seq_t *seq, uint32_t at)
         seq->place = d->places[--d->n_places];
     }
     for (i = 0; i < s->model.n_drafts; i++)
-        from_of(s, seq, i)->n = 0;
+        d->from[first_of(s, seq) + i].n = 0;
     seq->n_drafts = di_least(s->model.n_drafts, room_for(seq));
     d->seqs[at] = seq;
     d->asked[at] = (di_model_draft_t) {
@@ -151,7 +158,7 @@ pick(void *arg, size_t at, uint32_t i, const float *logits)
     if (i >= seq->n_drafts)
         return 0;                /* there is no room for it                 */
     if ((in.params->flags & DI_GEN_UNSEEDED) != 0)
-        from = from_of(s, seq, i);
+        from = &s->drafts.from[first_of(s, seq) + i];
     rc = di_sampler_draft(di_sampler_take(s, &number), logits, &in, from,
                           &token);
     di_sampler_give(s, number);
@@ -168,6 +175,7 @@ di_draft_make(di_sched_t *s)
 {
     const uint32_t n_drafts = s->model.n_drafts;
     di_drafts_t   *d = &s->drafts;
+    uint64_t       started_us;
     uint32_t       n = 0, i;
     seq_t         *seq;
     int            rc;
@@ -175,11 +183,12 @@ di_draft_make(di_sched_t *s)
     if (n_drafts == 0)
         return DI_OK;
     for (seq = s->running.head; seq != NULL; seq = seq->next) {
-        if (wants_drafts(seq))
+        if (wants_drafts(s, seq))
             ask(s, seq, n++);
     }
     if (n == 0)
         return DI_OK;
+    started_us = di_sched_now_us();
     rc = s->model.draft(s->model.ctx, d->asked, n, pick, s, d->tokens,
                         d->confidence);
     for (i = 0; i < n && rc == DI_OK; i++) {
@@ -187,29 +196,48 @@ di_draft_make(di_sched_t *s)
         seq->drafted_at = seq->n_tokens;
         memcpy(seq->tokens + seq->n_tokens, d->tokens + i * n_drafts,
                seq->n_drafts * sizeof(int32_t));
+        memcpy(d->chances + first_of(s, seq), d->confidence + i * n_drafts,
+               n_drafts * sizeof(float));
     }
+    di_odds_draft(&s->odds, n, (double) (di_sched_now_us() - started_us));
     return rc;
 }
 
 
 /* ---------------------------------------------------------------- verifying */
 
-/* All of them, but no block more than the next token needs anyway. */
+/* As many as are worth it, but no block more than the next token needs
+ * anyway. */
 uint32_t
-di_draft_verify(const di_sched_t *s, const seq_t *seq)
+di_draft_verify(di_sched_t *s, seq_t *seq)
 {
-    uint32_t room = seq->n_blocks * s->model.block_tokens - seq->n_tokens;
+    uint32_t n, room = seq->n_blocks * s->model.block_tokens - seq->n_tokens;
 
     if (seq->drafted_at != seq->n_tokens)
         return 0;
-    return seq->n_drafts < room ? seq->n_drafts : room;
+    n = di_least(seq->n_drafts, room);
+    if (s->conf.drafts == DI_DRAFTS_ALL || n == 0)
+        return n;
+    n = di_odds_verify(&s->odds, &seq->trial,
+                       s->drafts.chances + first_of(s, seq), n);
+    if (n == 0)
+        di_draft_note(s, seq, 0, 0);     /* it was drafted for in vain      */
+    return n;
+}
+
+
+void
+di_draft_note(di_sched_t *s, seq_t *seq, uint32_t verified, uint32_t stayed)
+{
+    di_odds_round(&s->odds, &seq->trial, s->drafts.chances + first_of(s, seq),
+                  verified, stayed);
 }
 
 
 const di_sampler_from_t *
 di_draft_from(const di_sched_t *s, const seq_t *seq, uint32_t i)
 {
-    const di_sampler_from_t *from = from_of(s, seq, i);
+    const di_sampler_from_t *from = &s->drafts.from[first_of(s, seq) + i];
 
     return from->n > 0 ? from : NULL;
 }

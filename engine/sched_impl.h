@@ -53,6 +53,17 @@ typedef struct {
     uint32_t n;
 } seq_list_t;
 
+/* What a sequence's drafts have given (sched_odds.c). */
+typedef struct {
+    bool     begun;
+    double   net;                /* tokens that a round of drafts gave beyond
+                                  * its cost, moving average                */
+    double   stayed;             /* moving sums: drafts that stayed,        */
+    double   hoped;              /* that should have, as the drafter says   */
+    uint32_t rest;               /* rounds to go without                    */
+    uint32_t last_rest;          /* what that was last                      */
+} di_trial_t;
+
 struct seq_s {
     req_t       *req;
     seq_t       *prev;           /* in the list of its state                */
@@ -71,6 +82,7 @@ struct seq_s {
     uint32_t     n_drafts;       /* tokens[n_tokens ...], if made for that  */
     uint32_t     drafted_at;     /* n_tokens for which they were made       */
     uint32_t     place;          /* of what they were drawn from; 0 = none  */
+    di_trial_t   trial;
     uint32_t     slot;           /* of its state; 0 = none                  */
     di_gram_match_t *match;      /* behind tokens; NULL: no grammar         */
     int32_t     *close;          /* [n_close] tokens that complete the text,
@@ -138,6 +150,18 @@ typedef struct {
     uint32_t   room;             /* completion slots left in that turn      */
 } owner_t;
 
+/* What steps and drafts have cost and given of late (sched_odds.c): moving
+ * sums over about 32 steps that only decode. */
+typedef struct {
+    double n, rows, us;          /* steps, their rows and times             */
+    double rows_rows, rows_us;   /* squares, products                       */
+    double tokens;               /* that they gave                          */
+    double all_us;               /* their times and the drafting's          */
+    double row_us;               /* what a row adds to a step               */
+    double drafted, draft_us;    /* sequences drafted for, and how long     */
+    double net;                  /* of all rounds, see di_trial_t           */
+} di_odds_t;
+
 /* Of sched_draft.c. */
 typedef struct {
     di_model_draft_t  *asked;    /* [max_seqs] what the model is to draft   */
@@ -145,6 +169,8 @@ typedef struct {
     int32_t           *tokens;   /* [max_seqs][n_drafts]                    */
     float             *confidence;   /* [max_seqs][n_drafts]                */
     di_sampler_from_t *from;     /* [max_seqs][n_drafts] by places          */
+    float             *chances;  /* [max_seqs][n_drafts] confidence by
+                                  * places                                  */
     uint32_t          *places;   /* [n_places] free ones, 1 .. max_seqs     */
     uint32_t           n_places;
 } di_drafts_t;
@@ -212,6 +238,7 @@ struct di_sched_s {
     uint32_t         n_logits;
     uint32_t         prefill_rows;
     di_drafts_t      drafts;
+    di_odds_t        odds;
     di_grammars_t    grammars;
     di_forced_t      forced;
     di_sampler_t    *samplers[DI_SCHED_PARTS];
@@ -290,12 +317,34 @@ int di_draft_make(di_sched_t *sched);    /* for all that decode next        */
 void di_draft_forget(di_sched_t *sched, seq_t *seq);
 
 /* Drafts of a sequence to verify in the next step. */
-uint32_t di_draft_verify(const di_sched_t *sched, const seq_t *seq);
+uint32_t di_draft_verify(di_sched_t *sched, seq_t *seq);
+
+/* So many of a sequence's drafts were verified, and of those so many stayed. */
+void di_draft_note(di_sched_t *sched, seq_t *seq, uint32_t verified,
+                   uint32_t stayed);
 
 /* What draft number i was drawn from; NULL: it is not to be replaced, but
  * compared with what is drawn. */
 const di_sampler_from_t *di_draft_from(const di_sched_t *sched,
                                        const seq_t *seq, uint32_t i);
+
+/* sched_odds.c: a step that only decodes, its rows, tokens and time; the time
+ * of drafting for some sequences. */
+void di_odds_step(di_odds_t *odds, uint32_t rows, uint64_t tokens, double us);
+void di_odds_draft(di_odds_t *odds, uint32_t seqs, double us);
+
+/* Is a sequence to be drafted for now? */
+bool di_odds_wants(const di_odds_t *odds, di_trial_t *trial);
+
+/* Of n drafts, each with its chance to stay if those before it do, how many
+ * are worth their rows.  A draft's answer depends on the chances up to its own
+ * alone. */
+uint32_t di_odds_verify(const di_odds_t *odds, const di_trial_t *trial,
+                        const float *confidence, uint32_t n);
+
+/* A round of drafts was verified, and of those so many stayed. */
+void di_odds_round(di_odds_t *odds, di_trial_t *trial, const float *confidence,
+                   uint32_t verified, uint32_t stayed);
 
 /* sched_pace.c: a step that decoded or not, and had so many prompt rows, took
  * so long. */

@@ -319,7 +319,7 @@ extend(di_sched_t *s, seq_t *seq)
  * gets a row; *refused: the grammar forbids the next one, for which there
  * would be room. */
 static uint32_t
-fitting_drafts(di_sched_t *s, const seq_t *seq, uint32_t others,
+fitting_drafts(di_sched_t *s, seq_t *seq, uint32_t others,
                bool *refused)
 {
     uint32_t n = di_draft_verify(s, seq), taken = 1 + others, allowed;
@@ -659,6 +659,9 @@ di_sched_step(di_sched_t *s)
             di_deliver(s, &s->parts[i], &s->jobs[job]);
         job += s->parts[i].n_jobs;
     }
+    if (s->prefill_rows == 0)
+        di_odds_step(&s->odds, s->n_rows, s->decode_tokens - decoded,
+                     (double) (di_sched_now_us() - started_us));
     if (rc == DI_OK)
         rc = di_draft_make(s);
     count(s, started_us, s->decode_tokens - decoded);

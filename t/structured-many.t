@@ -31,7 +31,7 @@ my @engines = (
     { name => 'SmolLM2 without jumps', args => ['--no-jump-forward'] },
     { name => 'tiny DeepSeek-V4.1 with drafts', @tiny },
     { name => 'tiny DeepSeek-V4.1 without drafts or jumps', @tiny,
-      args => ['--no-drafts', '--no-jump-forward'] },
+      args => ['--drafts', 'off', '--no-jump-forward'] },
 );
 
 for my $e (@engines) {

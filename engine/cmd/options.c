@@ -70,6 +70,7 @@ static const char *const ops_words[] = { "ref", "avx2", "avxvnni",
                                          NULL };
 static const char *const role_words[] = { "both", "prefill", "decode",
                                           "encode", NULL };
+static const char *const drafts_words[] = { "off", "all", "auto", NULL };
 static const char *const replay_words[] = { "off", "mask", "compact", NULL };
 static const char *const level_words[] = { "error", "warn", "info", "debug",
                                            NULL };
@@ -108,8 +109,9 @@ static const option_t options[] = {
     { "replay-keep", "N", SERVE | LINES, K_U32, AT(engine.replay_keep), 1,
       INT32_MAX, NULL, "last tokens of a prompt that --replay leaves whole; "
       "140" },
-    { "no-drafts", NULL, SERVE | LINES, K_FALSE, AT(engine.drafts), 0, 0,
-      NULL, "don't let the model's draft module offer tokens" },
+    { "drafts", "MODE", SERVE | LINES, K_NAME, AT(engine.drafts),
+      DI_DRAFTS_OFF, 0, drafts_words, "tokens that the model's draft module "
+      "offers: off, all or auto (default), those that are worth it" },
     { "grammar-memory", "SIZE", SERVE | LINES | BENCH, K_BYTES,
       AT(engine.grammar_bytes), 0, 0, NULL,
       "opened grammars and their masks, half each; 128m" },
@@ -491,7 +493,7 @@ set_defaults(di_cmd_opts_t *opts, di_cmd_t command)
             .replay_keep = 140,
             .spin_us = 50,
             .prefix_cache = true,
-            .drafts = true,
+            .drafts = DI_DRAFTS_AUTO,
             .jumps = true,
             .grammar_bytes = 128u << 20,
             .log_level = DI_LOG_INFO,

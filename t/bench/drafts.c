@@ -23,9 +23,19 @@
 #define PROMPTS  12
 #define GEN      48              /* tokens of an answer                     */
 #define ROUNDS   3
-#define WAYS     3
+#define WAYS     5
 
-static const char *const way_names[WAYS] = { "none", "seed", "no seed" };
+static const struct {
+    const char      *name;
+    di_drafts_mode_t drafts;
+    bool             seeded;
+} ways[WAYS] = {
+    { "none", DI_DRAFTS_OFF, true },
+    { "seed, all", DI_DRAFTS_ALL, true },
+    { "seed, auto", DI_DRAFTS_AUTO, true },
+    { "no seed, all", DI_DRAFTS_ALL, false },
+    { "no seed, auto", DI_DRAFTS_AUTO, false },
+};
 
 typedef struct {
     double   tokens_per_s[ROUNDS];
@@ -82,7 +92,7 @@ run(di_model_t *m, uint32_t batch, float temperature, float top_p, int way,
 {
     di_sched_conf_t conf = {
         .max_seqs = batch, .max_rows = 256, .chunk = 256,
-        .queue_max = PROMPTS, .drafts = way > 0, .sink = sink,
+        .queue_max = PROMPTS, .drafts = ways[way].drafts, .sink = sink,
     };
     di_ipc_status_t st;
     di_sched_t     *s = NULL;
@@ -94,7 +104,7 @@ run(di_model_t *m, uint32_t batch, float temperature, float top_p, int way,
     n_tokens = 0;
     start = cpu_s();
     for (uint32_t i = 0; i < PROMPTS; i++)
-        submit(s, i, temperature, top_p, way == 1, round);
+        submit(s, i, temperature, top_p, ways[way].seeded, round);
     while (!di_sched_idle(s)) {
         if (di_sched_step(s) != DI_OK)
             exit(1);
@@ -123,8 +133,8 @@ static void
 print(float temperature, int way, result_t *r)
 {
     qsort(r->tokens_per_s, ROUNDS, sizeof(double), by_value);
-    printf("T %.1f  %-8s %7.1f tokens/s", (double) temperature,
-           way_names[way], r->tokens_per_s[ROUNDS / 2]);
+    printf("T %.1f  %-13s %7.1f tokens/s", (double) temperature,
+           ways[way].name, r->tokens_per_s[ROUNDS / 2]);
     if (r->verified > 0)
         printf("  %.3f of %llu drafts stay", (double) r->accepted
                / (double) r->verified, (unsigned long long) r->verified);
@@ -176,6 +186,7 @@ main(int argc, char **argv)
         }
         for (int way = 0; way < WAYS; way++)
             print(temperatures[t], way, &results[way]);
+        (void) fflush(stdout);
     }
     di_model_close(m);
     return 0;

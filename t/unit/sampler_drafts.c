@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "check.h"
 #include "engine/di_sampler.h"
@@ -486,6 +487,77 @@ test_logprobs(void)
     di_sampler_close(s);
 }
 
+/* ---------------------------------------------------------------- speed -- */
+
+static double
+now_us(void)
+{
+    struct timespec t;
+
+    (void) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double) t.tv_sec * 1e6 + (double) t.tv_nsec / 1e3;
+}
+
+/* Printed, not judged: means over 200 positions. */
+static void
+print_speed(const char *name, di_gen_params_t params, uint32_t vocab,
+            const float *model, const float *drafter)
+{
+    enum { TIMES = 200 };
+    di_sampler_from_t from;
+    di_sample_out_t   out;
+    di_sampler_t     *s = NULL;
+    int32_t           draft;
+    double            us[4] = { 0 }, t[5];
+
+    CHECK_EQ_INT(di_sampler_open(vocab, &s, NULL), DI_OK);
+    for (uint32_t i = 0; i < TIMES; i++) {
+        di_sample_in_t in = { .params = &params, .n_tokens = i };
+
+        t[0] = now_us();
+        (void) di_sampler_row(s, model, &in, &out);
+        t[1] = now_us();
+        (void) di_sampler_draft(s, drafter, &in, NULL, &draft);
+        t[2] = now_us();
+        (void) di_sampler_draft(s, drafter, &in, &from, &draft);
+        t[3] = now_us();
+        in.draft = draft;
+        in.from = &from;
+        (void) di_sampler_row(s, model, &in, &out);
+        t[4] = now_us();
+        for (int k = 0; k < 4; k++)
+            us[k] += (t[k + 1] - t[k]) / TIMES;
+    }
+    printf("%u ids, %s: a row %.0f us, a coupled draft %.0f; a draft to be "
+           "rejected %.0f, its row %.0f\n", vocab, name, us[0], us[1], us[2],
+           us[3]);
+    di_sampler_close(s);
+}
+
+static void
+print_speeds(void)
+{
+    enum { FULL = 129280 };
+    float           *x = malloc(2 * FULL * sizeof(float));
+    di_gen_params_t  params = plain_params();
+
+    if (x == NULL)
+        return;
+    for (uint32_t at = 0; at < FULL; at += WIDE) {
+        uint32_t n = FULL - at < WIDE ? FULL - at : WIDE;
+
+        make_rows(n);
+        memcpy(x + at, model_x, n * sizeof(float));
+        memcpy(x + FULL + at, drafter_x, n * sizeof(float));
+    }
+    print_speed("all", params, FULL, x, x + FULL);
+    params.top_p = 0.95f;
+    print_speed("top-p 0.95", params, FULL, x, x + FULL);
+    params.top_k = 50;
+    print_speed("top-p 0.95, top-k 50", params, FULL, x, x + FULL);
+    free(x);
+}
+
 int
 main(void)
 {
@@ -502,5 +574,6 @@ main(void)
         test_setting(&settings[i]);
     test_greedy();
     test_logprobs();
+    print_speeds();
     return check_done("sampler_drafts");
 }

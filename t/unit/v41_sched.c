@@ -24,6 +24,7 @@ static di_vocab_t *vocab;
 static void       *grammar;      /* NULL: none                              */
 static size_t      grammar_bytes;
 static bool        jumps;
+static di_drafts_mode_t mode = DI_DRAFTS_ALL;    /* where there are drafts  */
 
 static void
 sink(void *arg, uint32_t owner, const di_event_t *e,
@@ -56,7 +57,8 @@ open_sched(di_model_t *m, bool cache, bool drafts, di_replay_t replay)
 {
     di_sched_conf_t conf = {
         .max_seqs = V41_SEQS, .max_rows = 256, .chunk = 100, .queue_max = 8,
-        .prefix_cache = cache, .drafts = drafts, .replay = replay,
+        .prefix_cache = cache, .drafts = drafts ? mode : DI_DRAFTS_OFF,
+        .replay = replay,
         .replay_keep = KEEP, .sink = sink, .vocab = vocab,
         .grammar_bytes = 64 << 20, .jumps = jumps,
     };
@@ -124,6 +126,10 @@ test_drafts(di_model_t *m, const int32_t *prompt)
         answer_t drafted = alone(m, prompt, 200, temperatures[i], true,
                                  DI_REPLAY_OFF);
 
+        check_same(&plain, &drafted);
+        mode = DI_DRAFTS_AUTO;
+        drafted = alone(m, prompt, 200, temperatures[i], true, DI_REPLAY_OFF);
+        mode = DI_DRAFTS_ALL;
         check_same(&plain, &drafted);
     }
 }
