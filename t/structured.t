@@ -58,7 +58,7 @@ END
 END2
 my $port = $nginx->port;
 my ($worker) = $nginx->workers;
-my $seed = $ENV{STRUCTURED_SEED} // int rand 1_000_000;
+my $seed = int($ENV{STRUCTURED_SEED} // rand 1_000_000);
 diag("seeds from $seed");
 
 sub post {
