@@ -105,8 +105,9 @@ submake        = $(MAKE) --no-print-directory
 
 # ----------------------------------------------------------------- goals --
 
-.PHONY: all module help run model deps deps-test deps-check test units \
-        structured soak asan tsan fuzz lint bench install uninstall clean
+.PHONY: all module help run model deps deps-test deps-check test units http \
+        structured soak asan asan-http tsan fuzz lint bench install \
+        uninstall clean
 
 all: $(ENGINE) $(ECHO) $(MATCH) module
 	@:
@@ -128,6 +129,7 @@ help:
 #:                      and grammars for each of four engines, judged
 #: make soak          SOAK_SECONDS=1800 of mixed load, engine kills, reloads
 #: make asan          unit tests under AddressSanitizer and UBSan
+#: make asan-http     TESTS="t/life.t" with engine and module under both
 #: make tsan          tests of threads and rings under ThreadSanitizer
 #: make fuzz          each fuzzer for FUZZ_SECONDS=60
 #: make lint          includes, exported symbols, line lengths, clang, cppcheck
@@ -171,8 +173,12 @@ test: deps-test
 	TEST_DEEPINFER_MODEL='$(MODEL)' t/unit.sh $(UNIT_BIN) || status=1; \
 	$(VECTORS) t/data/recipe/*.jsonl.gz t/data/tokenizer/hf.jsonl.gz \
 	    t/data/dialect/prompts.jsonl.gz || status=1; \
-	$(TEST_ENV) prove -It/lib -r t || status=1; \
+	$(submake) http || status=1; \
 	exit $$status
+
+TESTS         ?= -r t
+http:
+	@$(TEST_ENV) $(if $(SAN),$(SAN_ENV)) prove -It/lib $(TESTS)
 
 structured: deps-test
 	@$(submake) -j$(JOBS) all $(if $(fetched),model)
@@ -188,10 +194,24 @@ UNITS         ?= $(notdir $(UNIT_SRC:.c=))
 units: $(ECHO) $(addprefix $(BUILD)/unit/,$(UNITS))
 	@t/unit.sh $(filter $(BUILD)/unit/%,$^)
 
+ASAN          := $(submake) BUILD=build-asan OPT=-O1 \
+                 SAN='-fsanitize=address,undefined -fno-sanitize-recover=all \
+                 -fno-omit-frame-pointer'
+
 asan:
-	@$(submake) -j$(JOBS) units BUILD=build-asan OPT=-O1 UNITS='$(ASAN_UNITS)' \
-	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all \
-	    -fno-omit-frame-pointer'
+	@$(ASAN) -j$(JOBS) units UNITS='$(ASAN_UNITS)'
+
+# nginx itself is not built with it, so it has to preload the run-time.  Pools
+# at its end are no leaks; what was freed is not kept for long, for the tests
+# that weigh a worker.
+ABORT         := abort_on_error=1:print_stacktrace=1
+SAN_ENV       := TEST_NGINX_LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" \
+                 ASAN_OPTIONS=$(ABORT):detect_leaks=0:quarantine_size_mb=1 \
+                 UBSAN_OPTIONS=$(ABORT)
+
+asan-http: deps-test
+	@$(ASAN) -j$(JOBS) all
+	@$(ASAN) http TESTS='$(TESTS)'
 
 tsan:
 	@$(submake) -j$(JOBS) units BUILD=build-tsan OPT=-O1 UNITS='$(TSAN_UNITS)' \
@@ -299,8 +319,8 @@ $(NGX)/Makefile: config
 	$(call say,CONF,$(NGX))
 	@mkdir -p $(NGX)
 	@here=$$PWD; cd $(NGINX_SRC) && . ./conf_flags && \
-	./configure --with-cc-opt='-g -O2 -fPIC -D_GNU_SOURCE' \
-	    --with-ld-opt='-Wl,-z,relro -Wl,-z,now -fPIC' \
+	./configure --with-cc-opt='-g -O2 -fPIC -D_GNU_SOURCE $(SAN)' \
+	    --with-ld-opt='-Wl,-z,relro -Wl,-z,now -fPIC $(SAN)' \
 	    "$${NGX_CONF_FLAGS[@]}" --add-dynamic-module="$$here" \
 	    --builddir="$$here/$(NGX)" > "$$here/$(NGX)/configure.log" 2>&1 \
 	|| { tail -n 20 "$$here/$(NGX)/configure.log"; exit 1; }

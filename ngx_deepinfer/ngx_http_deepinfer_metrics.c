@@ -167,7 +167,7 @@ ngx_http_deepinfer_zone_init(ngx_shm_zone_t *zone, void *data)
     ngx_http_deepinfer_shared_t      *shared;
     ngx_http_deepinfer_main_conf_t   *mcf;
 
-    static ngx_str_t  none = ngx_null_string;
+    static ngx_str_t  none = ngx_string("");
 
     mcf = zone->data;
     shpool = (ngx_slab_pool_t *) zone->shm.addr;

@@ -109,9 +109,11 @@ sub model_of {
 
 sub program {
     my ($self) = @_;
-    my $program = $self->{kind} eq 'echo' ? "$repository/build/echo-engine"
-                  : $ENV{TEST_DEEPINFER_ENGINE}
-                    // "$repository/build/deepinfer-engine";
+    my $program = $ENV{TEST_DEEPINFER_ENGINE}
+                  // "$repository/build/deepinfer-engine";
+
+    $program = File::Basename::dirname($program) . '/echo-engine'
+        if $self->{kind} eq 'echo';
 
     die "$program is missing: run make first\n" if !-x $program;
     return $program;

@@ -77,8 +77,12 @@ $arg{server}
     }
 END
 
+    # a binary that takes over is preloaded, too
+    my $env = join '', map { "env $_;\n" }
+              %{ preload() } ? qw(LD_PRELOAD ASAN_OPTIONS UBSAN_OPTIONS) : ();
+
     DI::Proc::spew("$root/conf/nginx.conf", <<"END");
-$modules$user
+$modules$user$env
 worker_processes $self->{workers};
 error_log $root/logs/error.log $self->{level};
 pid $root/logs/nginx.pid;
@@ -105,6 +109,7 @@ sub command {
                  "$root/conf/nginx.conf", '-e', "$root/logs/error.log",
                  @args],
         out  => "$root/logs/output.txt",
+        env  => preload(),
     );
 
     DI::Proc::eventually(sub {
@@ -112,6 +117,13 @@ sub command {
     }) or die "nginx @args hangs\n";
     DI::Proc::forget($pid);
     return DI::Proc::status_of($pid) >> 8;
+}
+
+# For nginx alone: the run-time of a sanitizer that the module is built with.
+sub preload {
+    my $libraries = $ENV{TEST_NGINX_LD_PRELOAD};
+
+    return $libraries ? { LD_PRELOAD => $libraries } : {};
 }
 
 # Workers that accept; those that are on their way out are not among them.

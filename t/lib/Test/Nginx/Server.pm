@@ -166,13 +166,11 @@ sub start {
 
     my @command = ($self->{binary}, '-p', "$root/", '-c',
                    "$root/conf/nginx.conf", '-e', "$root/logs/error.log");
-    my %env;
     unshift @command, valgrind_command() if $self->{valgrind};
-    $env{LD_PRELOAD} = $ENV{TEST_NGINX_LD_PRELOAD}
-        if $ENV{TEST_NGINX_LD_PRELOAD};
 
     my $starter = DI::Proc::spawn(name => 'nginx', cmd => \@command,
-                                  out => $self->output_file, env => \%env);
+                                  out => $self->output_file,
+                                  env => DI::Nginx::preload());
     my $ended = DI::Proc::eventually(sub {
         defined DI::Proc::status_of($starter);
     });
