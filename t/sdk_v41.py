@@ -244,6 +244,29 @@ def a_streamed_message():
 
 
 @test
+def raw_events_are_of_the_sdks_types():
+    # strictly, one by one; those allowed are sent by the APIs themselves
+    n = 0
+    for e in ours.chat.completions.create(
+            model="v41", messages=user(CALL), tools=CHAT_TOOLS, stream=True,
+            logprobs=True, top_logprobs=2, n=2,
+            stream_options={"include_usage": True}):
+        whole(e, ChatCompletionChunk, OWN)
+        n += 1
+    for e in ours.responses.create(
+            model="v41", input=CALL, tools=RESPONSE_TOOLS, stream=True,
+            top_logprobs=2):
+        whole(e, allow=ECHOED + ("name", "bytes"))
+        n += 1
+    for e in theirs.messages.create(
+            model="v41", max_tokens=500, messages=user(CALL),
+            tools=MESSAGE_TOOLS, thinking=THINKING, stream=True):
+        whole(e, allow=("service_tier",))
+        n += 1
+    assert n > 100, n
+
+
+@test
 def omitted_thinking():
     hidden = dict(THINKING, display="omitted")
     m = message(user(PLAIN), thinking=hidden)
