@@ -384,7 +384,13 @@ static const struct {
       "\"content\":\"a\"}]", "messages", "can't go on" },
     { MESSAGES, CAPS, "\"messages\":[{\"role\":\"user\",\"content\":[{"
       "\"type\":\"image\",\"source\":{\"type\":\"url\",\"url\":\"http://x\"}}"
-      "]}]", "messages.0.content[0]", "no vision" },
+      "]}]", "messages[0].content[0]", "no vision" },
+    { MESSAGES, CAPS, "\"messages\":[" USER ",{\"role\":\"assistant\","
+      "\"content\":[{\"type\":\"tool_use\",\"id\":\"1\",\"name\":\"f\","
+      "\"input\":{}}]},{\"role\":\"user\",\"content\":[{\"type\":"
+      "\"tool_result\",\"tool_use_id\":\"1\",\"content\":[{\"type\":\"image\","
+      "\"source\":{\"type\":\"url\",\"url\":\"http://x\"}}]}]}]",
+      "messages[2].content[0].content[0]", "no vision" },
     { MESSAGES, CAPS, "\"messages\":[{\"role\":\"user\",\"content\":[{"
       "\"type\":\"document\",\"source\":{}}]}]", "messages[0].content[0]",
       "no documents" },

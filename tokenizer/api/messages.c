@@ -290,7 +290,8 @@ add_block(di_rq_t *rq, const state_t *st, const di_json_t *v,
     if (di_rq_is(type, "document"))
         return add_document(rq, v, out);
 
-    (void) snprintf(at, sizeof(at), "messages.%zu.content[%zu]", st->i, st->j);
+    (void) snprintf(at, sizeof(at), rq->official ? "messages.%zu.content[%zu]"
+                    : "messages[%zu].content[%zu]", st->i, st->j);
     return add_image(rq, v, at, at, out);
 }
 
@@ -372,8 +373,9 @@ result_parts(di_rq_t *rq, const state_t *st, const di_json_t *v,
     size_t           k = 0;
     int              rc = DI_OK;
 
-    (void) snprintf(path, sizeof(path), "messages.%zu.content.%zu.tool_result",
-                    st->i, st->j);
+    (void) snprintf(path, sizeof(path), rq->official
+                    ? "messages.%zu.content.%zu.tool_result"
+                    : "messages[%zu].content[%zu]", st->i, st->j);
 
     for (p = v->v.list.first; p != NULL && rc == DI_OK; p = p->next, k++) {
         type = di_json_get(p, "type");
