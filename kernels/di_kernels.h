@@ -31,7 +31,9 @@
  *   DI_ARITH_Q8    activations as int8 with one float32 scale per 32 (round
  *                  half to even, scale = amax / 127); integer dot products
  *                  are exact, block sums are scaled and added in order of
- *                  blocks.  KV bfloat16.
+ *                  blocks.  KV bfloat16; attention is float32, but where
+ *                  AVX-512 has products of bfloat16 queries and weights of
+ *                  values are rounded to that.
  *
  *   DI_ARITH_MX    for models whose weights are floats of few bits: what they
  *                  were made with.  To weights in E4M3 and E2M1 activations

@@ -268,6 +268,7 @@ extern const di_cpu_kern_t di_cpu_f32_ref;
 extern const di_cpu_kern_t di_cpu_bf16_ref;
 extern const di_cpu_kern_t di_cpu_q8_ref;
 extern const di_cpu_kern_t di_cpu_bf16_amx;
+extern const di_cpu_kern_t di_cpu_q8_avx512bf16;
 extern const di_cpu_kern_t di_cpu_q8_avx512;
 extern const di_cpu_kern_t di_cpu_q8_avxvnni;
 extern const di_cpu_kern_t di_cpu_q8_avx2;

@@ -193,6 +193,7 @@ kv_block_bytes(const di_dev_t *dev, const di_kv_geom_t *geom)
 /* Best first within an arithmetic; AUTO takes the first usable one. */
 const di_cpu_kern_t *const di_cpu_kerns[] = {
     &di_cpu_bf16_amx,
+    &di_cpu_q8_avx512bf16,
     &di_cpu_q8_avx512,
     &di_cpu_q8_avxvnni,
     &di_cpu_q8_avx2,

@@ -65,8 +65,9 @@ act_bytes_mx(size_t k)
     return di_mx_act_bytes(k);
 }
 
-/* An instruction set's product, and the rows of one that it includes. */
-#define Q8_KERN(isa, rows)                                                  \
+/* An instruction set, with the product, the rows and the attention of ones
+ * that it includes. */
+#define Q8_KERN(isa, product, rows, attn)                                   \
                                                                             \
 const di_cpu_kern_t di_cpu_q8_##isa = {                                     \
     .name = "q8-" #isa,                                                     \
@@ -82,14 +83,15 @@ const di_cpu_kern_t di_cpu_q8_##isa = {                                     \
     .silu_mul = di_q8_silu_mul_##rows,                                      \
     .convert = di_q8_convert_##rows,                                        \
     .rope_store = di_q8_rope_store_##rows,                                  \
-    .matmul = di_q8_matmul_##isa,                                           \
-    .attention = di_q8_attention_##rows,                                    \
+    .matmul = di_q8_matmul_##product,                                       \
+    .attention = di_q8_attention_##attn,                                    \
     .kv_copy = di_q8_kv_copy_##rows,                                        \
 };
 
-Q8_KERN(avx512, avx512)
-Q8_KERN(avxvnni, avx2)
-Q8_KERN(avx2, avx2)
+Q8_KERN(avx512bf16, avx512, avx512, avx512bf16)
+Q8_KERN(avx512, avx512, avx512, avx512)
+Q8_KERN(avxvnni, avxvnni, avx2, avx2)
+Q8_KERN(avx2, avx2, avx2, avx2)
 
 /* An instruction set's products with micro formats, and all else. */
 #define MX_KERN(isa, rest)                                                  \

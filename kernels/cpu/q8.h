@@ -73,14 +73,16 @@ di_q8_act_bytes(size_t k)
 }
 
 /* Entry points of an instruction set; see di_cpu_kern_t. */
+#define DI_Q8_ATTENTION(isa)                                                \
+void di_q8_attention_##isa(const di_cpu_attn_t *a,                          \
+                           const di_cpu_attn_item_t *item, void *scratch);
+
 #define DI_Q8_ROWS(isa)                                                     \
 void di_q8_norm_##isa(const di_cpu_norm_t *a, size_t r0, size_t r1);        \
 void di_q8_silu_mul_##isa(const di_cpu_silu_t *a, size_t r0, size_t r1);    \
 void di_q8_convert_##isa(const di_cpu_convert_t *a, size_t r0, size_t r1);  \
 void di_q8_rope_store_##isa(const di_cpu_rope_t *a, const int32_t *table,   \
                             size_t r0, size_t r1);                          \
-void di_q8_attention_##isa(const di_cpu_attn_t *a,                          \
-                           const di_cpu_attn_item_t *item, void *scratch);  \
 void di_q8_kv_copy_##isa(const di_cpu_kv_t *kv, uint8_t *dst,               \
                          const uint8_t *src, uint32_t n_tokens);
 
@@ -91,6 +93,9 @@ void di_q8_matmul_##isa(const di_cpu_matmul_t *a,                           \
 
 DI_Q8_ROWS(avx2)
 DI_Q8_ROWS(avx512)
+DI_Q8_ATTENTION(avx2)
+DI_Q8_ATTENTION(avx512)
+DI_Q8_ATTENTION(avx512bf16)
 DI_Q8_MATMUL(avx2)
 DI_Q8_MATMUL(avxvnni)
 DI_Q8_MATMUL(avx512)

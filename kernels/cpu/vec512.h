@@ -1,9 +1,9 @@
 /*
  * vec512.h - elementary functions on 16 floats, for the AVX-512 kernels.
  *
- * Errors (against double, whole range): di_exp512 3 ulp, di_exp2_coarse512
- * 7.5e-5 relative (for what is rounded to bfloat16 next), di_sincos512 2e-7
- * absolute for angles up to 2^20.
+ * Errors (against double, whole range): di_exp512 and di_exp2_512 3 ulp,
+ * di_exp2_coarse512 7.5e-5 relative (for what is rounded to bfloat16 next),
+ * di_sincos512 2e-7 absolute for angles up to 2^20.
  */
 
 #ifndef DI_CPU_VEC512_H
@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #define DI_VEC_INLINE static inline __attribute__((always_inline))
+#define DI_NEAREST512 (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 
 /* Lanes added as a tree: halves, quarters, ...; the order is part of the
  * results' bits. */
@@ -31,8 +32,21 @@ di_sum512(__m512 v)
     return _mm_cvtss_f32(b);
 }
 
-/* e^x: 2^n * 2^f, |f| <= 1/2, the latter by a polynomial of degree 5
- * (minimax, 7.5e-8). */
+/* 2^f for |f| <= 1/2 by a polynomial of degree 5 (minimax, 7.5e-8). */
+DI_VEC_INLINE __m512
+di_exp2_part512(__m512 f)
+{
+    __m512 p = _mm512_set1_ps(1.327647217e-3f);
+
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.675541331e-3f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.550713273e-2f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.2402211972f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.6931469671f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
+    return p;
+}
+
+/* e^x: 2^n * 2^f. */
 DI_VEC_INLINE __m512
 di_exp512(__m512 x)
 {
@@ -40,21 +54,24 @@ di_exp512(__m512 x)
     const __m512 log2e_low = _mm512_set1_ps(0x1.4ae0cp-26f);
     __m512 n, f, p;
 
-    n = _mm512_roundscale_ps(_mm512_mul_ps(x, log2e),
-                             _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    n = _mm512_roundscale_ps(_mm512_mul_ps(x, log2e), DI_NEAREST512);
     f = _mm512_fmsub_ps(x, log2e, n);
     f = _mm512_fmadd_ps(x, log2e_low, f);
-    p = _mm512_set1_ps(1.327647217e-3f);
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.675541331e-3f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.550713273e-2f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.2402211972f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.6931469671f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
+    p = di_exp2_part512(f);
     /* Beyond the range of float x * log2e is no longer a small number, and
      * f may be anything: the limits are those of 2^n alone. */
     p = _mm512_max_ps(_mm512_min_ps(p, _mm512_set1_ps(2)),
                       _mm512_set1_ps(0.5f));
     return _mm512_scalef_ps(p, n);
+}
+
+/* 2^x, likewise; -inf gives 0. */
+DI_VEC_INLINE __m512
+di_exp2_512(__m512 x)
+{
+    return _mm512_scalef_ps(
+        di_exp2_part512(_mm512_reduce_ps(x, DI_NEAREST512)),
+        _mm512_roundscale_ps(x, DI_NEAREST512));
 }
 
 /* 2^x by a polynomial of degree 3 on the fraction; -inf gives 0. */
@@ -82,7 +99,7 @@ di_sincos512(__m512 x, __m512 *sine, __m512 *cosine)
     const __m512i sign = _mm512_set1_epi32((int) 0x80000000u);
 
     n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(0x1.45f306p-1f)),
-                             _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+                             DI_NEAREST512);
     r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.921fb6p+0f), x);
     r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-0x1.777a5cp-25f), r);
     r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-0x1.ee59dap-50f), r);

@@ -74,8 +74,8 @@ static const row_t rows[] = {
 };
 
 /* The best first. */
-static const char *const paths[] = { "amx", "avx512", "avxvnni", "avx2",
-                                     "ref" };
+static const char *const paths[] = { "amx", "avx512bf16", "avx512",
+                                     "avxvnni", "avx2", "ref" };
 
 static case_t cases[CASES_MAX];
 static size_t n_cases;
