@@ -241,7 +241,7 @@ clean:
 # Vector variants carry their own flags, chosen by the file's suffix.
 AVX2          := -mavx2 -mfma -mf16c
 AVX512        := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq \
-                 -mavx512vnni -mavx512vbmi
+                 -mavx512vnni -mavx512vbmi -mprfchw
 AVX512BF16    := $(AVX512) -mavx512bf16
 AMX           := $(AVX512BF16) -mamx-tile -mamx-int8 -mamx-bf16
 $(BUILD)/obj/kernels/%_avx2.o:   VEC := $(AVX2)

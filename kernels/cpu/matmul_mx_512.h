@@ -25,9 +25,11 @@
                                   * next                                    */
 #define MICRO_SCALES 16          /* blocks whose scales are turned at once  */
 #define MICRO_PIECE  8           /* blocks of an expanded piece             */
+#define MICRO_ROWS   72          /* and rows: twice the bytes of int8 ones  */
 
 _Static_assert(MICRO_SCALES <= PIECE, "scales of few rows are too many");
 _Static_assert(MICRO_PIECE <= PIECE / 2, "pairs of a piece are too many");
+_Static_assert(MICRO_ROWS <= ROWS_MAX, "sums of rows are too many");
 
 /* Tables of a format's bfloat16. */
 typedef struct {
@@ -329,11 +331,12 @@ micro_expand(const job_t *j, const tables_t *t, size_t p, size_t i,
     micro_scales(j, p, i, b0, n);
 }
 
-/* The n blocks from b0 on that lie expanded, for a tile of rows: a block's sum
- * is a chain over its values, then scaled and added. */
+/* What lies expanded, for a tile of rows: a block's sum is a chain over its
+ * values, then scaled and added. */
 DI_VEC_INLINE void
-micro_tile(const job_t *j, size_t r0, size_t b0, size_t n, const size_t rows)
+micro_tile(const job_t *j, const piece_t *c, size_t r0, const size_t rows)
 {
+    const size_t b0 = c->b0, n = c->n;
     __m512 acc[TILE_ROWS][2], sum[TILE_ROWS][2], d0, d1;
     const uint8_t *x[TILE_ROWS];
     scratch_t *s = j->s;
@@ -341,6 +344,8 @@ micro_tile(const job_t *j, size_t r0, size_t b0, size_t n, const size_t rows)
     const size_t step = ahead < s->ahead_end ? AHEAD_LINES * 64 : 0;
     __m512i w0, w1, q;
 
+    if (c->last)
+        prefetch_out(j, c, r0, rows);
     load_sums(&s->acc[r0], acc, b0 == 0, rows);
     UNROLL
     for (size_t r = 0; r < rows; r++)
@@ -369,27 +374,27 @@ micro_tile(const job_t *j, size_t r0, size_t b0, size_t n, const size_t rows)
             acc[r][1] = _mm512_fmadd_ps(sum[r][1], d1, acc[r][1]);
         }
     }
-    store_sums(&s->acc[r0], acc, rows);
+    end_sums(j, c, r0, acc, rows, false);
     s->ahead = ahead;
 }
 
 static void
-micro_tiles(const job_t *j, size_t b0, size_t n)
+micro_tiles(const job_t *j, const piece_t *c)
 {
     size_t r = 0;
 
     for (; r + 6 <= j->n; r += 6)
-        micro_tile(j, r, b0, n, 6);
+        micro_tile(j, c, r, 6);
     if (r + 4 <= j->n) {
-        micro_tile(j, r, b0, n, 4);
+        micro_tile(j, c, r, 4);
         r += 4;
     }
     if (r + 2 <= j->n) {
-        micro_tile(j, r, b0, n, 2);
+        micro_tile(j, c, r, 2);
         r += 2;
     }
     if (r < j->n)
-        micro_tile(j, r, b0, n, 1);
+        micro_tile(j, c, r, 1);
 }
 
 /* Panels p and p + 1; of the latter, if there is none, whatever lies in the
@@ -398,20 +403,16 @@ DI_VEC_INLINE void
 micro_many(const job_t *j, const tables_t *t, size_t p, size_t n_panels,
            const bool e2m1)
 {
-    size_t n;
+    piece_t c = { .p = p, .n_panels = n_panels };
 
     j->s->ahead = (const char *) micro_rows(j, p + 2);
     j->s->ahead_end = j->s->ahead
                       + 2 * DI_CPU_PANEL * j->part->row_bytes;
-    for (size_t b = 0; b < j->n_blocks; b += MICRO_PIECE) {
-        n = j->n_blocks - b < MICRO_PIECE ? j->n_blocks - b : MICRO_PIECE;
+    while (next_piece(j, &c, MICRO_PIECE)) {
         for (size_t i = 0; i < n_panels; i++)
-            micro_expand(j, t, p + i, i, b, n, e2m1);
-        micro_tiles(j, b, n);
+            micro_expand(j, t, p + i, i, c.b0, c.n, e2m1);
+        micro_tiles(j, &c);
     }
-    for (size_t r = 0; r < j->n; r++)
-        for (size_t i = 0; i < n_panels; i++)
-            put(j, p + i, r, _mm512_load_ps(j->s->acc[r][i]));
 }
 
 /* -- panels ---------------------------------------------------------------- */
@@ -459,7 +460,7 @@ matmul_micro(const di_cpu_matmul_t *a, const di_cpu_wpart_t *part, size_t p0,
                 .act_stride = a->act_stride };
 
     for (; j.r0 < r1; j.r0 += j.n) {
-        j.n = r1 - j.r0 < ROWS_MAX ? r1 - j.r0 : ROWS_MAX;
+        j.n = r1 - j.r0 < MICRO_ROWS ? r1 - j.r0 : MICRO_ROWS;
         j.act = a->act + j.r0 * a->act_stride;
         if (part->type == DI_W_E2M1_R32)
             e2m1_panels(&j, &t, p0, p1);

@@ -21,9 +21,12 @@
  * What is expanded next is prefetched bit by bit by the products of the first
  * tiles: memory has nothing to do meanwhile.
  *
- * Rows are taken 72 at a time: output rows are some 10 KB apart, so that each
- * is a page and, often, the same set of a cache.  With 256 rows storing the
- * sums took as long as making them.
+ * Output rows are some 10 KB apart: each is a page and, often, the same set of
+ * a cache, so that a store waits for its line.  A tile therefore fetches its
+ * lines before its last piece, and stores its sums itself behind it: as a loop
+ * of their own behind all tiles they took a tenth of the product.
+ *
+ * Rows are taken 144 at a time: fewer expand more often, more gain nothing.
  *
  * All paths do the same operations in the same order as the reference: the
  * results have its bits.
@@ -41,7 +44,7 @@
 #define FEW_ROWS   4             /* up to here codes are expanded as used   */
 #define TILE_ROWS  6
 #define PIECE      24            /* blocks of an expanded piece             */
-#define ROWS_MAX   72            /* rows between two pieces, see above      */
+#define ROWS_MAX   144           /* rows of an expanded piece, see above    */
 #define AHEAD_LINES 4            /* prefetched with each block of a tile     */
 #define UNROLL     _Pragma("GCC unroll 8")
 
@@ -72,6 +75,15 @@ typedef struct {
     size_t                 r0;   /* rows [r0, r0 + n)                       */
     size_t                 n;
 } job_t;
+
+/* Blocks of two panels that lie expanded. */
+typedef struct {
+    size_t p;                    /* the first of the panels                 */
+    size_t n_panels;             /* 1 or 2                                  */
+    size_t b0;                   /* blocks [b0, b0 + n)                     */
+    size_t n;
+    bool   last;                 /* of the panels' pieces                   */
+} piece_t;
 
 static const uint8_t *
 panel_of(const job_t *j, size_t p)
@@ -253,6 +265,16 @@ expand(const job_t *j, size_t p, size_t i, size_t b0, size_t n,
     }
 }
 
+/* The next n blocks of panels p and p + 1; false: there are no more. */
+DI_VEC_INLINE bool
+next_piece(const job_t *j, piece_t *c, size_t n)
+{
+    c->b0 += c->n;
+    c->n = j->n_blocks - c->b0 < n ? j->n_blocks - c->b0 : n;
+    c->last = c->b0 + c->n == j->n_blocks;
+    return c->n > 0;
+}
+
 /* Sums of a tile from or to the scratch. */
 DI_VEC_INLINE void
 load_sums(float (*from)[2][16], __m512 (*acc)[2], bool begin,
@@ -275,17 +297,57 @@ store_sums(float (*to)[2][16], __m512 (*acc)[2], const size_t rows)
     }
 }
 
-/* Sums of minima of a tile: n blocks from block b0. */
+/* Output rows are far apart, and no prefetcher sees what comes next. */
 DI_VEC_INLINE void
-tile_mins(const job_t *j, size_t r0, size_t b0, size_t n, const size_t rows)
+prefetch_out(const job_t *j, const piece_t *c, size_t r0, const size_t rows)
 {
-    const uint8_t *x = row_of(j, r0) + di_q8_sums_at(j->a->w->k) + b0 * 4;
+    const size_t n = j->a->w->n;
+    const float *out = j->a->out + (j->r0 + r0) * n + j->part->first
+                       + c->p * DI_CPU_PANEL;
+
+    UNROLL
+    for (size_t r = 0; r < rows; r++) {
+        __builtin_prefetch(out + r * n, 1);
+        __builtin_prefetch(out + r * n + DI_CPU_PANEL, 1);
+    }
+}
+
+/* Sums of a tile to the output, behind the last piece, or to the scratch. */
+DI_VEC_INLINE void
+end_sums(const job_t *j, const piece_t *c, size_t r0, __m512 (*acc)[2],
+         const size_t rows, const bool has_mins)
+{
+    scratch_t *s = j->s;
+
+    if (!c->last) {
+        store_sums(&s->acc[r0], acc, rows);
+        return;
+    }
+    UNROLL
+    for (size_t i = 0; i < 2; i++) {
+        if (i == c->n_panels)
+            return;
+        UNROLL
+        for (size_t r = 0; r < rows; r++) {
+            if (has_mins)
+                acc[r][i] = _mm512_add_ps(
+                    acc[r][i], _mm512_load_ps(s->acc_min[r0 + r][i]));
+            put(j, c->p + i, r0 + r, acc[r][i]);
+        }
+    }
+}
+
+/* Sums of minima of a tile. */
+DI_VEC_INLINE void
+tile_mins(const job_t *j, const piece_t *c, size_t r0, const size_t rows)
+{
+    const uint8_t *x = row_of(j, r0) + di_q8_sums_at(j->a->w->k) + c->b0 * 4;
     const size_t stride = j->act_stride;
     __m512 acc[TILE_ROWS][2], m0, m1, sum;
     scratch_t *s = j->s;
 
-    load_sums(&s->acc_min[r0], acc, b0 == 0, rows);
-    for (size_t b = 0; b < n; b++, x += 4) {
+    load_sums(&s->acc_min[r0], acc, c->b0 == 0, rows);
+    for (size_t b = 0; b < c->n; b++, x += 4) {
         m0 = _mm512_load_ps(s->mins[b][0]);
         m1 = _mm512_load_ps(s->mins[b][1]);
         UNROLL
@@ -308,12 +370,13 @@ prefetch_some(const char *ahead, size_t step)
     return ahead + step;
 }
 
-/* Sums of products of a tile. */
+/* Sums of products of a tile; those of minima are there. */
 DI_VEC_INLINE void
-tile(const job_t *j, size_t r0, size_t b0, size_t n, const size_t rows,
+tile(const job_t *j, const piece_t *c, size_t r0, const size_t rows,
      const bool has_bias, const bool half)
 {
     const size_t units = half ? 2 : 1, groups = DI_Q8_GROUPS / units;
+    const size_t b0 = c->b0, n = c->n;
     const size_t scales_at = di_q8_scales_at(j->a->w->k);
     const size_t halves_at = di_q8_halves_at(j->a->w->k);
     __m512i dot[TILE_ROWS][2], factor[2], w0, w1, q;
@@ -323,6 +386,8 @@ tile(const job_t *j, size_t r0, size_t b0, size_t n, const size_t rows,
     const char *ahead = s->ahead;
     const size_t step = ahead < s->ahead_end ? AHEAD_LINES * 64 : 0;
 
+    if (c->last)
+        prefetch_out(j, c, r0, rows);
     load_sums(&s->acc[r0], acc, b0 == 0, rows);
     factor[0] = minus(j->f.bias, half, 0);
     factor[1] = minus(j->f.bias, half, 1);
@@ -364,22 +429,21 @@ tile(const job_t *j, size_t r0, size_t b0, size_t n, const size_t rows,
             }
         }
     }
-    store_sums(&s->acc[r0], acc, rows);
+    end_sums(j, c, r0, acc, rows, !has_bias);
     s->ahead = ahead;
 }
 
 #define TILE(rows)                                                          \
     do {                                                                    \
-        tile(j, r, b0, n, rows, has_bias, half);                            \
         if (!has_bias)                                                      \
-            tile_mins(j, r, b0, n, rows);                                   \
+            tile_mins(j, c, r, rows);                                       \
+        tile(j, c, r, rows, has_bias, half);                                \
         r += rows;                                                          \
     } while (0)
 
-/* All rows for the n blocks from b0 on that lie expanded. */
+/* All rows for what lies expanded. */
 DI_VEC_INLINE void
-tiles(const job_t *j, size_t b0, size_t n, const bool has_bias,
-      const bool half)
+tiles(const job_t *j, const piece_t *c, const bool has_bias, const bool half)
 {
     size_t r = 0;
 
@@ -394,21 +458,21 @@ tiles(const job_t *j, size_t b0, size_t n, const bool has_bias,
 }
 
 static void
-tiles_unsigned(const job_t *j, size_t b0, size_t n)
+tiles_unsigned(const job_t *j, const piece_t *c)
 {
-    tiles(j, b0, n, false, false);
+    tiles(j, c, false, false);
 }
 
 static void
-tiles_signed(const job_t *j, size_t b0, size_t n)
+tiles_signed(const job_t *j, const piece_t *c)
 {
-    tiles(j, b0, n, true, false);
+    tiles(j, c, true, false);
 }
 
 static void
-tiles_half(const job_t *j, size_t b0, size_t n)
+tiles_half(const job_t *j, const piece_t *c)
 {
-    tiles(j, b0, n, true, true);
+    tiles(j, c, true, true);
 }
 
 /* Panels p and p + 1; of the latter, if there is none, whatever lies in the
@@ -416,30 +480,20 @@ tiles_half(const job_t *j, size_t b0, size_t n)
 DI_VEC_INLINE void
 many(const job_t *j, size_t p, size_t n_panels, const unsigned bits)
 {
+    piece_t c = { .p = p, .n_panels = n_panels };
     scratch_t *s = j->s;
-    size_t n;
-    __m512 v;
 
     s->ahead = (const char *) panel_of(j, p + 2);
     s->ahead_end = s->ahead + 2 * j->part->panel_bytes;
-    for (size_t b = 0; b < j->n_blocks; b += PIECE) {
-        n = j->n_blocks - b < PIECE ? j->n_blocks - b : PIECE;
+    while (next_piece(j, &c, PIECE)) {
         for (size_t i = 0; i < n_panels; i++)
-            expand(j, p + i, i, b, n, bits);
+            expand(j, p + i, i, c.b0, c.n, bits);
         if (j->f.half)
-            tiles_half(j, b, n);
+            tiles_half(j, &c);
         else if (j->f.bias)
-            tiles_signed(j, b, n);
+            tiles_signed(j, &c);
         else
-            tiles_unsigned(j, b, n);
-    }
-    for (size_t r = 0; r < j->n; r++) {
-        for (size_t i = 0; i < n_panels; i++) {
-            v = _mm512_load_ps(s->acc[r][i]);
-            if (j->f.min_at)
-                v = _mm512_add_ps(v, _mm512_load_ps(s->acc_min[r][i]));
-            put(j, p + i, r, v);
-        }
+            tiles_unsigned(j, &c);
     }
 }
 
