@@ -115,6 +115,25 @@ my @bodies = (
     ['/chat', { model => 'm', max_tokens => 9,
         messages => [{ role => 'user', content => 'q' }],
         structured_outputs => { regex => '[a-c]+' } }],
+    (map { ['/chat', { model => 'm', max_tokens => 9, %$_,
+                       messages => [{ role => 'user', content => 'q' }] }] }
+        { guided_choice => ['a', 'b'] }, { guided_regex => '[a-c]+' },
+        { guided_grammar => 'root ::= "a"' }, { guided_json => $schema },
+        { response_format => { type => 'regex', regex => 'a*' } },
+        { tools => [$chat{tools}[0]], tool_choice => {
+            type => 'function', function => { name => 'f' } } },
+        { tools => $chat{tools}, tool_choice => {
+            type => 'allowed_tools', allowed_tools => {
+                mode => 'required', tools => [
+                    { type => 'function', function => { name => 'f' } }] } } }),
+    ['/messages', { model => 'm', max_tokens => 9,
+        messages => [{ role => 'user', content => 'q' }],
+        output_config => { effort => 'low', format => {
+            type => 'json_schema', schema => $schema } } }],
+    ['/v1/responses', { model => 'm', max_output_tokens => 9, input => 'q',
+        stream => $true, text => { format => {
+            type => 'json_schema', name => 'n', strict => $true,
+            schema => $schema } } }],
     ['/official', { %chat{qw(model messages temperature top_p max_tokens seed
                              stop tool_choice thinking reasoning_effort)},
                     tools => [$chat{tools}[0]] }],
