@@ -6,7 +6,9 @@
  * cache from bytes to ids, hundreds of them together, as nearly all the time
  * goes into waiting for memory.  Of the rest many are a token as they are,
  * which one look-up in the vocabulary tells, and others are short enough to
- * apply the merge rules to them (join.c).
+ * apply the merge rules to them (join.c).  Where few of the last ones were a
+ * token, as in base64, the look-up is left out: the rules make the same of
+ * them.
  *
  * Long ones are encoded from the left instead: the longest token
  * that stays apart from the one before it (merges.h) comes next.  If none
@@ -29,6 +31,9 @@
 
 #define BPE_BATCH       256         /* pre-tokens encoded together           */
 #define BPE_TEXTS       32          /* of these by applying rules            */
+#define BPE_COUNT       64          /* missed ones that are counted together */
+#define BPE_SELDOM      8           /* one whole token in so many of them is
+                                       worth a look-up for each              */
 #define BPE_CUTS        32          /* pieces of a long one cut at once      */
 #define BPE_PERIOD      4           /* tokens of a cycle                     */
 #define BPE_SHORT_MAX   128         /* bytes encoded on the stack            */
@@ -50,6 +55,9 @@ typedef struct {
     di_join_t         texts[BPE_TEXTS];     /* being encoded                 */
     uint8_t           texts_of[BPE_TEXTS];  /* the pre-tokens that they are  */
     size_t            n_texts;
+    uint32_t          n_missed;             /* since they were last counted  */
+    uint32_t          n_whole;              /* of these, tokens as they are  */
+    bool              seldom;               /* few of the last ones were     */
 } bpe_batch_t;
 
 _Static_assert(BPE_BATCH <= UINT8_MAX + 1, "texts_of");
@@ -421,7 +429,7 @@ bpe_find(const di_tok_t *t, bpe_batch_t *b, const char *text, size_t len,
         missed |= (uint64_t) !hit << (k - i);
     }
     b->missed[i / 64] = missed;
-    for (; missed != 0; missed &= missed - 1)
+    for (; missed != 0 && !b->seldom; missed &= missed - 1)
         __builtin_prefetch(di_vocab_whole_home(
             t->vocab, b->keys[i + (size_t) __builtin_ctzll(missed)]));
 }
@@ -452,6 +460,7 @@ bpe_join(const di_vocab_t *v, bpe_batch_t *b)
         int32_t *ids = b->more + b->n_more;
         size_t   n = di_join_result(&b->texts[k], ids), i = b->texts_of[k];
 
+        b->n_whole += n == 1;
         if (n <= DI_CACHE_IDS) {
             bpe_found(b, i, ids, n);
             continue;
@@ -482,9 +491,11 @@ bpe_solve(const di_vocab_t *v, bpe_batch_t *b, const char *s, size_t len,
         return;
     }
 
-    if (ids[0] < 0)
+    b->n_missed++;
+    if (ids[0] < 0 && !b->seldom)
         ids[0] = di_vocab_whole(v, b->keys[i]);
     if (ids[0] >= 0) {
+        b->n_whole++;
         bpe_found(b, i, ids, 1);
     } else if (!bpe_start(v, (const uint8_t *) s, len,
                           &b->texts[b->n_texts]))
@@ -495,6 +506,16 @@ bpe_solve(const di_vocab_t *v, bpe_batch_t *b, const char *s, size_t len,
         if (b->n_texts == BPE_TEXTS)
             bpe_join(v, b);
     }
+}
+
+/* Are whole tokens seldom among those that are missed? */
+static inline void
+bpe_count(bpe_batch_t *b)
+{
+    if (b->n_missed < BPE_COUNT)
+        return;
+    b->seldom = b->n_whole < b->n_missed / BPE_SELDOM;
+    b->n_missed = b->n_whole = 0;
 }
 
 /* Put the ids of those that were found, from i to n - 1.  Where there is
@@ -539,6 +560,7 @@ bpe_batch(di_tok_t *t, const char *text, size_t len, size_t pos,
         }
     }
     bpe_join(t->vocab, b);
+    bpe_count(b);
 
     for (size_t k = 0; k * 64 < n; k++) {
         for (uint64_t m = b->missed[k]; m != 0; m &= m - 1) {
