@@ -395,25 +395,54 @@ test_replay(const side_t *side)
     json_decref(g);
 }
 
-/* Block KV is all that is left of a prefix, and the state slot is another
- * sequence's: windows end at the first token that is computed again. */
+/* Lose the windows of a sequence that has come to its floor: block KV is all
+ * that is left of it, and the state slot is another sequence's. */
+static void
+lose(const side_t *side, di_model_t *m, v41_seq_t *q)
+{
+    v41_seq_t other = seq_of(side, "long", 1);
+
+    memmove(other.tokens, other.tokens + 99, 500 * sizeof(int32_t));
+    (void) kept(m, &other, 500, 500, 0, 140);
+    q->number = 1;
+    q->floor = q->done;
+}
+
+/* Windows end at the first token that is computed again. */
 static void
 test_lost(const side_t *side)
 {
     json_t        *g = v41_golden(side->golden, "restart");
     di_model_t    *m = v41_open(side->dir, DI_ARITH_F32, 704);
-    v41_seq_t      q = seq_of(side, "long", 0), other;
+    v41_seq_t      q = seq_of(side, "long", 0);
     const uint32_t floor = (uint32_t) v41_int(g, "floor");
 
     (void) kept(m, &q, floor, q.n, 0, (uint32_t) v41_int(g, "keep"));
-    other = seq_of(side, "long", 1);
-    memmove(other.tokens, other.tokens + 99, 500 * sizeof(int32_t));
-    (void) kept(m, &other, 500, 500, 0, 140);
-    q.number = 1;
-    q.floor = floor;
+    lose(side, m, &q);
     check_replay(side, m, &q, g);
     di_model_close(m);
     json_decref(g);
+}
+
+/* The same behind the first row to be kept: then all are kept, and windows
+ * reach down to the floor, not to that row, as if it were the floor's. */
+static void
+test_lost_late(const side_t *side)
+{
+    di_model_t    *m = v41_open(side->dir, DI_ARITH_F32, 704);
+    const size_t   bytes = di_model_info(m)->vocab * sizeof(float);
+    v41_seq_t      q = seq_of(side, "long", 0);
+    const uint32_t total = q.n, floor = 640;
+    float         *want = malloc(bytes);
+
+    (void) kept(m, &q, floor, total, 0, 140);
+    lose(side, m, &q);
+    memcpy(want, kept(m, &q, total, total, 1, total - floor), bytes);
+    q.done = floor;
+    lose(side, m, &q);
+    CHECK(memcmp(want, kept(m, &q, total, total, 1, 140), bytes) == 0);
+    free(want);
+    di_model_close(m);
 }
 
 /* Rows that end early leave nothing behind that later ones miss: a prompt in
@@ -783,6 +812,7 @@ main(int argc, char **argv)
         test_inside(side);
         test_replay(side);
         test_lost(side);
+        test_lost_late(side);
         test_drafts(side);
         CHECK(fabs(loss(side, DI_ARITH_F32) - loss(side, DI_ARITH_AUTO))
               <= LOSS);
