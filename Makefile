@@ -252,11 +252,13 @@ $(BUILD)/obj/kernels/%_amx.o:    VEC := $(AMX)
 # These are all unrolled: at -O1, or instrumented, each takes minutes.  The
 # unit test's guard bytes watch what they write.
 $(BUILD)/obj/kernels/cpu/matmul_q8_%.o: VEC += -O2 -fno-sanitize=all
+$(BUILD)/obj/kernels/cpu/matmul_mx_%.o: VEC += -O2 -fno-sanitize=all
 # What only other CPUs run is nothing that a fuzzer needs to see into.
 ifneq ($(findstring build-fuzz,$(BUILD)),)
 PLAIN         := $(foreach isa,avxvnni avx512 avx512bf16 amx, \
                    $(filter %_$(isa).o,$(call obj,$(KERN_SRC)))) \
-                 $(filter %/matmul_q8_avx2.o,$(call obj,$(KERN_SRC)))
+                 $(filter %/matmul_q8_avx2.o %/matmul_mx_avx2.o, \
+                   $(call obj,$(KERN_SRC)))
 $(PLAIN): override CC  := cc
 $(PLAIN): override SAN :=
 $(PLAIN): FUZZ_FLAGS   :=

@@ -133,7 +133,7 @@ select_best(const float *score, size_t n, size_t k, void *memory,
             best[i] = (int32_t) i;
         return n;
     }
-    p.entry = (int32_t *) (p.score + max);
+    p.entry = (void *) (p.score + max);
     for (size_t i = 0; i < n; i++) {
         /* Until there is a bar, all are taken. */
         if (!(score[i] > p.bar) && i >= max)
