@@ -158,7 +158,8 @@ kv_copy(void *ctx, uint32_t dst, uint32_t src, uint32_t n)
     memcpy(seen[dst], seen[src], sizeof(seen[src]));
 }
 
-/* What follows the token, whatever was before it. */
+/* What follows the token, whatever was before it.  Drafts beyond what there
+ * is room for are picked anyhow. */
 static int
 draft(void *ctx, const di_model_draft_t *seqs, size_t n_seqs,
       di_model_pick_t pick, void *arg, int32_t *drafts, float *confidence)
@@ -170,7 +171,7 @@ draft(void *ctx, const di_model_draft_t *seqs, size_t n_seqs,
         int32_t token = seqs[i].token;
 
         for (uint32_t d = 0; d < DRAFTS; d++) {
-            fill_row(row, table[0][kind_of(token)]);
+            fill_row(row, table[0][kind_of(token) < 0 ? 0 : kind_of(token)]);
             token = drafts[i * DRAFTS + d] = pick(arg, i, d, row);
             confidence[i * DRAFTS + d] = 0.5f;
         }
