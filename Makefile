@@ -73,6 +73,8 @@ TOK_OBJ       := $(call obj,$(TOK_SRC))
 IPC_OBJ       := $(call obj,$(IPC_SRC))
 KERN_OBJ      := $(call obj,$(KERN_SRC))
 ENG_OBJ       := $(call obj,$(filter-out $(ENG_MAIN),$(ENG_SRC)))
+EMULATED      := $(patsubst %.c,$(BUILD)/obj/emulated/%.o, \
+                   $(filter %_amx.c,$(KERN_SRC)))
 LIB_OBJ       := $(ENG_OBJ) $(KERN_OBJ) $(IPC_OBJ) $(TOK_OBJ)
 
 ENGINE        := $(BUILD)/deepinfer-engine
@@ -80,13 +82,14 @@ ECHO          := $(BUILD)/echo-engine
 VECTORS       := $(BUILD)/recipe-vectors
 MATCH         := $(BUILD)/grammar-match
 MODULE        := $(BUILD)/ngx_http_deepinfer_module.so
-UNIT_BIN      := $(patsubst t/unit/%.c,$(BUILD)/unit/%,$(UNIT_SRC))
+UNITS_ALL     := $(sort $(notdir $(UNIT_SRC:.c=)) kernels_amx)
+UNIT_BIN      := $(addprefix $(BUILD)/unit/,$(UNITS_ALL))
 BENCH_BIN     := $(patsubst t/bench/%.c,$(BUILD)/bench/%,$(BENCH_SRC))
 FUZZ_BIN      := $(patsubst t/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 
 # Under AddressSanitizer: all but one, which computes for minutes what model,
 # kernels and gguf_types have gone through.
-ASAN_UNITS    := $(filter-out golden,$(notdir $(UNIT_SRC:.c=)))
+ASAN_UNITS    := $(filter-out golden,$(UNITS_ALL))
 
 # The unit tests that start threads or share memory between them.  Those of
 # the scheduler alone don't; serve has it sample on the model's threads.
@@ -122,7 +125,8 @@ help:
 #: make run           install packages, build, fetch a model, serve
 #:                      PORT=8080 THREADS=n MODEL=file.gguf
 #: make test          unit tests, then everything over HTTP; needs no GPU
-#: make units         unit tests only; UNITS="gguf kv" for some of them
+#: make units         unit tests only; UNITS="gguf kv" for some of them, with
+#:                      _amx behind a name (kernels_amx) on emulated AMX
 #: make bench         every figure of docs/performance.md, on this machine;
 #:                      PEERS=dir compares, ONLY=ring,codec for some of them
 #: make structured    STRUCTURED_N=1000 generations by 50 schemas, expressions
@@ -190,7 +194,7 @@ soak: deps-test
 	@$(submake) -j$(JOBS) all $(if $(fetched),model)
 	@$(TEST_ENV) SOAK_SECONDS=$(SOAK_SECONDS) prove -v -It/lib t/soak.t
 
-UNITS         ?= $(notdir $(UNIT_SRC:.c=))
+UNITS         ?= $(UNITS_ALL)
 units: $(ECHO) $(addprefix $(BUILD)/unit/,$(UNITS))
 	@t/unit.sh $(filter $(BUILD)/unit/%,$^)
 
@@ -253,6 +257,9 @@ $(BUILD)/obj/kernels/%_amx.o:    VEC := $(AMX)
 # unit test's guard bytes watch what they write.
 $(BUILD)/obj/kernels/cpu/matmul_q8_%.o: VEC += -O2 -fno-sanitize=all
 $(BUILD)/obj/kernels/cpu/matmul_mx_%.o: VEC += -O2 -fno-sanitize=all
+$(BUILD)/obj/emulated/kernels/%_amx.o: VEC := $(AVX512BF16)
+$(BUILD)/obj/emulated/kernels/cpu/matmul_mx_%.o: VEC += -O2 -fno-sanitize=all
+$(BUILD)/obj/t/emulated/amx.o:   VEC := $(AVX512)
 # What only other CPUs run is nothing that a fuzzer needs to see into.
 ifneq ($(findstring build-fuzz,$(BUILD)),)
 PLAIN         := $(foreach isa,avxvnni avx512 avx512bf16 amx, \
@@ -272,6 +279,13 @@ $(BUILD)/obj/%.o: %.c
 	$(call say,CC,$<)
 	$(Q)$(CC) $(ALL_CFLAGS) $(FUZZ_FLAGS) $(VEC) $(CPPFLAGS) -MMD -MP \
 	    -c -o $@ $<
+
+# The AMX kernels, and a test, with tiles in software.
+$(BUILD)/obj/emulated/%.o: %.c
+	@mkdir -p $(@D)
+	$(call say,EMULATE,$<)
+	$(Q)$(CC) $(ALL_CFLAGS) $(VEC) $(CPPFLAGS) -include t/emulated/amx.h \
+	    -MMD -MP -c -o $@ $<
 
 define link
 @mkdir -p $(@D)
@@ -293,6 +307,12 @@ $(MATCH): $(call obj,t/grammar/match.c) $(TOK_OBJ)
 	$(call link)
 
 $(BUILD)/unit/%: $(BUILD)/obj/t/unit/%.o $(LIB_OBJ)
+	$(call link)
+
+# Any unit test where AMX is emulated: build/unit/golden_amx, say.
+$(BUILD)/unit/%_amx: $(BUILD)/obj/emulated/t/unit/%.o \
+                     $(BUILD)/obj/t/emulated/amx.o $(EMULATED) \
+                     $(filter-out %_amx.o,$(LIB_OBJ))
 	$(call link)
 
 $(BUILD)/bench/%: $(BUILD)/obj/t/bench/%.o $(LIB_OBJ)

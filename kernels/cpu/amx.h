@@ -44,12 +44,13 @@ di_amx_tile(di_amx_tiles_t *t, int i, size_t rows, size_t row_bytes)
 }
 
 /* The compilers' intrinsic claims to read a pointer's worth of memory only,
- * so that they drop the stores before it. */
+ * so that they would drop the stores before it. */
 DI_AMX_INLINE void
 di_amx_configure(di_amx_tiles_t *t)
 {
     t->palette = 1;
-    __asm__ volatile("ldtilecfg %0" : : "m"(*t));
+    __asm__ volatile("" : : "m"(*t));
+    _tile_loadconfig(t);
 }
 
 /* One barrier keeps plain stores before tile loads of the same memory: the
