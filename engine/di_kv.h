@@ -73,8 +73,9 @@ typedef struct {
 int di_kv_open(const di_kv_conf_t *conf, di_kv_t **kv, di_err_t *err);
 void di_kv_close(di_kv_t *kv);
 
-/* Take a block out of the free ones or, if there are none, evict from the
- * cache.  One reference; 0 = every block is live.  O(1). */
+/* Take a block out of the free ones (the one given back last) or, if there
+ * are none, evict from the cache.  One reference; 0 = every block is live.
+ * O(1). */
 uint32_t di_kv_alloc(di_kv_t *kv);
 
 void di_kv_ref(di_kv_t *kv, uint32_t block);

@@ -4,7 +4,10 @@
  * One array holds a record per block; lists and hash chains are indexes into
  * it, so nothing is allocated after open.  A record is in one of two lists:
  * the free list (nobody knows its contents) or, published and without
- * references, the LRU list.  Live blocks are in neither.
+ * references, the LRU list.  Live blocks are in neither.  Of the free list the
+ * block given back last is handed out first: its memory was touched before,
+ * where that of a block never used costs a page fault and the clearing of a
+ * page (a fifth of a prefill's time on two threads was seen).
  *
  * Two indexes lead to a published block.  The hash table finds a whole block
  * by its key.  The children of a block, most recently found first, are
@@ -91,6 +94,21 @@ list_append(di_kv_t *kv, list_t *list, uint32_t id)
     list->n++;
 }
 
+
+static void
+list_prepend(di_kv_t *kv, list_t *list, uint32_t id)
+{
+    block_t *b = &kv->blocks[id];
+
+    b->prev = 0;
+    b->next = list->head;
+    if (list->head != 0)
+        kv->blocks[list->head].prev = id;
+    else
+        list->tail = id;
+    list->head = id;
+    list->n++;
+}
 
 static void
 list_remove(di_kv_t *kv, list_t *list, uint32_t id)
@@ -351,8 +369,12 @@ di_kv_unref(di_kv_t *kv, uint32_t id)
     block_t *b = &kv->blocks[id];
 
     assert(id != 0 && id <= kv->n_blocks && b->refs != 0);
-    if (--b->refs == 0)
-        list_append(kv, b->n_tokens != 0 ? &kv->lru : &kv->free, id);
+    if (--b->refs != 0)
+        return;
+    if (b->n_tokens != 0)
+        list_append(kv, &kv->lru, id);
+    else
+        list_prepend(kv, &kv->free, id);
 }
 
 
@@ -448,7 +470,7 @@ drop_covered_tails(di_kv_t *kv, uint32_t id)
         {
             list_remove(kv, &kv->lru, sib);
             unpublish(kv, sib);
-            list_append(kv, &kv->free, sib);
+            list_prepend(kv, &kv->free, sib);
         }
     }
 }

@@ -349,6 +349,30 @@ test_parent_counts(void)
 }
 
 
+/* Memory that was touched is used before memory that never was: blocks that
+ * nobody knows come back in the order in which a sequence, which gives its
+ * last block back first, had them. */
+static void
+test_touched_first(void)
+{
+    di_kv_conf_t conf = { .n_blocks = 8, .block_tokens = BT };
+    di_kv_t     *kv = NULL;
+    uint32_t     blocks[3];
+    int          i;
+
+    CHECK_EQ_INT(di_kv_open(&conf, &kv, NULL), DI_OK);
+    for (i = 0; i < 3; i++)
+        blocks[i] = di_kv_alloc(kv);
+    for (i = 2; i >= 0; i--)
+        di_kv_unref(kv, blocks[i]);
+    di_kv_check(kv);
+    for (i = 0; i < 3; i++)
+        CHECK_EQ_INT(di_kv_alloc(kv), blocks[i]);
+    di_kv_check(kv);
+    di_kv_close(kv);
+}
+
+
 static void
 test_open(void)
 {
@@ -407,6 +431,7 @@ main(int argc, char **argv)
     printf("seed %llu\n", (unsigned long long) seed);
     test_open();
     test_parent_counts();
+    test_touched_first();
     test_random(0, seed);
     test_random(8, seed);
     test_random(1, seed);
