@@ -131,7 +131,7 @@ typedef struct {
 } di_dev_conf_t;
 
 typedef struct {
-    char       arith_name[32];   /* part of the fingerprint: "bf16-amx"     */
+    char       arith_name[32];   /* what computes, and how: "bf16-amx"      */
     char       cpu[64];          /* device's own name                       */
     di_arith_t arith;
     bool       host_memory;      /* map() works                             */
