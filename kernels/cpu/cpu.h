@@ -25,6 +25,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "../di_kernels.h"
 #include "../wtype.h"
@@ -157,6 +158,18 @@ typedef struct {
     uint32_t first;              /* in the order of outputs by experts      */
     uint32_t n;                  /* 1 .. DI_CPU_EXPERT_ROWS                 */
 } di_cpu_expert_item_t;
+
+/* Scale or minimum i of a packed block, whose numbers begin at p. */
+static inline void
+di_cpu_put_number(uint8_t *p, size_t i, bool f16, float value)
+{
+    uint16_t h = di_f32_to_f16(value);
+
+    if (f16)
+        memcpy(p + 2 * i, &h, 2);
+    else
+        memcpy(p + 4 * i, &value, 4);
+}
 
 /* KV blocks of one layer.  A region is the K or V values of one KV head in
  * one block; where a value lies in it is the kernels' own. */

@@ -72,17 +72,6 @@ put_nibbles(uint8_t *plane, size_t col, const uint8_t *code, unsigned shift)
     }
 }
 
-static void
-put_number(uint8_t *p, size_t i, bool f16, float value)
-{
-    uint16_t h = di_f32_to_f16(value);
-
-    if (f16)
-        memcpy(p + 2 * i, &h, 2);
-    else
-        memcpy(p + 4 * i, &value, 4);
-}
-
 /* Block b of one column, into the packed block. */
 static void
 pack_codes(const di_cpu_wpart_t *part, const di_amx_format_t *f, size_t n,
@@ -103,11 +92,11 @@ pack_codes(const di_cpu_wpart_t *part, const di_amx_format_t *f, size_t n,
     else if (f->high_bits > 0)
         for (size_t i = 0; i < DI_WBLOCK; i++)
             put_code(block + 256, f->high_bits, col, i, code[i] >> 4);
-    put_number(block + f->scale_at, col, f->f16, w.scale[0]);
+    di_cpu_put_number(block + f->scale_at, col, f->f16, w.scale[0]);
     if (f->half)
-        put_number(block + f->scale_at, 16 + col, f->f16, w.scale[1]);
+        di_cpu_put_number(block + f->scale_at, 16 + col, f->f16, w.scale[1]);
     if (f->min_at)
-        put_number(block + f->min_at, col, f->f16, w.min);
+        di_cpu_put_number(block + f->min_at, col, f->f16, w.min);
 }
 
 /* Plain values become tiles as they are read. */

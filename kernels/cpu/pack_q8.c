@@ -81,17 +81,6 @@ put_codes(uint8_t *block, unsigned bits, size_t col, const uint8_t *codes)
     }
 }
 
-static void
-put_number(uint8_t *p, size_t i, bool f16, float value)
-{
-    uint16_t h = di_f32_to_f16(value);
-
-    if (f16)
-        memcpy(p + 2 * i, &h, 2);
-    else
-        memcpy(p + 4 * i, &value, 4);
-}
-
 /* Block b of column n of the part. */
 static void
 pack_codes(const di_cpu_wpart_t *part, const di_q8_format_t *f, size_t n,
@@ -107,12 +96,12 @@ pack_codes(const di_cpu_wpart_t *part, const di_q8_format_t *f, size_t n,
         codes[i] = (uint8_t) (w.code[i] + f->bias);
     put_codes(block, f->bits, col, codes);
 
-    put_number(block + f->scale_at, col, f->f16, w.scale[0]);
+    di_cpu_put_number(block + f->scale_at, col, f->f16, w.scale[0]);
     if (f->half)
-        put_number(block + f->scale_at, DI_CPU_PANEL + col, f->f16,
-                   w.scale[1]);
+        di_cpu_put_number(block + f->scale_at, DI_CPU_PANEL + col, f->f16,
+                          w.scale[1]);
     if (f->min_at)
-        put_number(block + f->min_at, col, f->f16, w.min);
+        di_cpu_put_number(block + f->min_at, col, f->f16, w.min);
 }
 
 static void

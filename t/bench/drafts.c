@@ -14,9 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "engine/di_sched.h"
+#include "cpu_time.h"
 
 #define PROMPT   96              /* tokens                                  */
 #define STRIDE   50              /* from one prompt to the next             */
@@ -44,16 +44,6 @@ typedef struct {
 
 static int32_t  prompts[PROMPTS][PROMPT];
 static uint64_t n_tokens;
-
-
-static double
-cpu_s(void)
-{
-    struct timespec t;
-
-    (void) clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double) t.tv_sec + (double) t.tv_nsec / 1e9;
-}
 
 
 static void

@@ -15,9 +15,9 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "engine/model/deepseek_v41.h"
+#include "cpu_time.h"
 
 #define SEEN    1024u            /* tokens that are really computed         */
 #define TURN    12u              /* new tokens of a prefix gone on with     */
@@ -40,15 +40,6 @@ typedef struct {
 } cost_t;
 
 static cost_t cost;
-
-static double
-cpu_s(void)
-{
-    struct timespec t;
-
-    (void) clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double) t.tv_sec + (double) t.tv_nsec / 1e9;
-}
 
 static void
 index_begins(void *arg, size_t part)

@@ -561,14 +561,20 @@ max_tool_calls(di_rq_t *rq, const di_json_t *v)
     return di_field_int(v, rq->path, 1, INT64_MAX, &n, rq->e);
 }
 
-/* A list of what this server doesn't have: an empty one asks for nothing. */
+/* An empty list asks for nothing. */
 static int
-empty_list(di_rq_t *rq, const di_json_t *v)
+only_empty(di_rq_t *rq, const di_json_t *v, const char *why)
 {
     if (v->type == DI_JSON_ARRAY && v->v.list.n == 0)
         return DI_OK;
 
-    return di_field_refuse(rq->path, "this server has none", rq->e);
+    return di_field_refuse(rq->path, why, rq->e);
+}
+
+static int
+empty_list(di_rq_t *rq, const di_json_t *v)
+{
+    return only_empty(rq, v, "this server has none");
 }
 
 static int
@@ -596,10 +602,7 @@ best_of(di_rq_t *rq, const di_json_t *v)
 static int
 bad_words(di_rq_t *rq, const di_json_t *v)
 {
-    if (v->type == DI_JSON_ARRAY && v->v.list.n == 0)
-        return DI_OK;
-
-    return di_field_refuse(rq->path, "use logit_bias", rq->e);
+    return only_empty(rq, v, "use logit_bias");
 }
 
 static int
