@@ -11,7 +11,10 @@
  * submission remembers where its payload ended, and once the engine's head
  * has passed the slot everything before that position is free.  A payload
  * never wraps: what is left at the end is skipped.  An empty arena starts
- * over at offset 0, so that a payload of the arena's whole size fits.
+ * over at offset 0, so that a payload of the arena's whole size fits.  Past
+ * its first ARENA_HOT bytes every payload looks first whether it is empty:
+ * else each channel would come to hold all of the arena in memory, and out of
+ * the caches, for the few KiB that are in flight.
  *
  * The engine is trusted with less than it could be: indices, events and the
  * welcome are checked, so that a broken engine costs a worker the connection
@@ -28,6 +31,7 @@
 #include "ipc_shm.h"
 
 #define RELEASE_EVERY 64         /* events read before slots are given back */
+#define ARENA_HOT     65536u     /* bytes that may be used lap after lap    */
 
 struct di_ipc_client_s {
     int              sock;       /* EOF: the engine is gone                 */
@@ -410,15 +414,22 @@ arena_place(di_ipc_client_t *client, uint64_t bytes, uint64_t *start)
 }
 
 /* Room for one slot, and for `bytes` of payload at *start.  The cached head
- * is tried first.  DI_OK, DI_EAGAIN or DI_EPROTO. */
+ * is tried first, but for a payload far from the arena's start.  DI_OK,
+ * DI_EAGAIN or DI_EPROTO. */
 static int
 reserve(di_ipc_client_t *client, uint64_t bytes, uint64_t *start)
 {
+    bool look = bytes > 0 && (client->arena_next & (DI_IPC_ARENA_BYTES - 1))
+                             >= ARENA_HOT;
+
     if (!client->ready)
         return DI_EAGAIN;
 
-    if (di_ring_room(&client->tx) > 0 && arena_place(client, bytes, start))
+    if (!look && di_ring_room(&client->tx) > 0
+        && arena_place(client, bytes, start))
+    {
         return DI_OK;
+    }
 
     if (refresh_submissions(client) != DI_OK)
         return DI_EPROTO;

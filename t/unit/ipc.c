@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "nomem.h"
 #include "ipc_test.h"
@@ -318,6 +319,54 @@ test_arena(void)
     expect_submit(server, 10, all / 4);
 
     free(prompt);
+    di_ipc_client_close(client);
+    di_ipc_server_close(server);
+}
+
+/* Memory that a channel takes by now, in bytes: that of its memfd. */
+static uint64_t
+channel_memory(void)
+{
+    int         fd;
+    char        name[32], to[64];
+    ssize_t     n;
+    struct stat st;
+
+    for (fd = 0; fd < 256; fd++) {
+        (void) snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+        n = readlink(name, to, sizeof(to) - 1);
+        to[n > 0 ? n : 0] = '\0';
+        if (strstr(to, "deepinfer-channel") != NULL && fstat(fd, &st) == 0)
+            return (uint64_t) st.st_blocks * 512;
+    }
+    return 0;
+}
+
+/* What was read makes room for what comes, however much passes through. */
+static void
+test_memory(void)
+{
+    int              i, k;
+    int32_t          prompt[900] = { 0 };
+    uint64_t         before = 0, id = 0;
+    di_ipc_msg_t     msg;
+    di_ipc_server_t *server = serve(LONG);
+    di_ipc_client_t *client = join(server);
+
+    for (i = 0; i < 2000; i++) {
+        for (k = 0; k < 1 + i % 9; k++)
+            CHECK_EQ_INT(stage(client, prompt, id + (uint64_t) k,
+                               100 + (uint32_t) (i % 8) * 100), DI_OK);
+        CHECK_EQ_INT(di_ipc_client_flush(client), DI_OK);
+        for (k = 0; k < 1 + i % 9; k++)
+            expect_submit(server, id++, 100 + (uint32_t) (i % 8) * 100);
+        CHECK_EQ_INT(di_ipc_server_recv(server, &msg), DI_EAGAIN);
+        if (i == 250)            /* the ring's slots were all used           */
+            before = channel_memory();
+    }
+
+    CHECK(before > 0);
+    CHECK_EQ_INT(channel_memory(), before);
     di_ipc_client_close(client);
     di_ipc_server_close(server);
 }
@@ -831,6 +880,7 @@ main(int argc, char **argv)
     test_request_check();
     test_ring_full();
     test_arena();
+    test_memory();
     test_random_submissions();
     test_random_events();
     test_completions_full();
