@@ -58,7 +58,8 @@ di_gram_path(di_gram_schema_t *x, const json_t *schema, const char *keyword)
     char                  *s = di_gram_alloc(x->c, len + strlen(keyword) + 3,
                                              1);
 
-    (void) sprintf(s, "#%s/%s", w != NULL ? w->path : "", keyword);
+    (void) sprintf(s, "#%s%s%s", w != NULL ? w->path : "",
+                   keyword[0] != '\0' ? "/" : "", keyword);
     return s;
 }
 

@@ -173,16 +173,22 @@ di_gram_kw_if(apply_t *a)
     a->todo = push_choice(e, a->todo, choice);
 }
 
+/* A schema that comes back to itself on the same value says nothing. */
 void
 di_gram_kw_ref(apply_t *a)
 {
-    const char *ref = json_string_value(a->v);
+    const char   *ref = json_string_value(a->v);
+    const json_t *target;
 
     if (ref == NULL)
         malformed(a->e, a->schema, a->key, "must be a URI");
-    a->todo = push_lit(a->e, a->todo,
-                       di_gram_ref_target(a->e->x, a->schema, a->key, ref),
-                       a->negated, a->scope);
+    target = di_gram_ref_target(a->e->x, a->schema, a->key, ref);
+    for (const di_gram_scope_t *s = a->scope; s != NULL; s = s->up) {
+        if (s->schema == target)
+            di_gram_refuse(a->e->x, a->schema, a->key,
+                           "leads back to itself on the same value");
+    }
+    a->todo = push_lit(a->e, a->todo, target, a->negated, a->scope);
 }
 
 void

@@ -593,12 +593,6 @@ schema_holds(expand_t *e, di_gram_form_t f, const todo_t *t)
     };
 
     *scope = (di_gram_scope_t) { t->scope, t->lit.v };
-    for (const di_gram_scope_t *s = t->scope; s != NULL; s = s->up) {
-        if (s->schema == t->lit.v) {    /* it refers to itself               */
-            di_gram_run(e, f, t->next);
-            return;
-        }
-    }
     for (size_t i = 0; i < N_KEYWORDS && !a.never; i++) {
         if (!applies(e, t->lit.v, i, &a.v))
             continue;
