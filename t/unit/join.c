@@ -160,6 +160,39 @@ test_texts(di_join_run_t run)
     }
 }
 
+/* A bucket's bits, read as a slot, may spell the pair that is looked for. */
+static void
+test_spelled(di_join_run_t run)
+{
+    di_join_t text;
+    int32_t   ids[3], got[DI_JOIN_MAX];
+    uint32_t  k, tried = 0;
+
+    for (int i = 0; i < 100000 && tried < 100; i++) {
+        di_merges_bucket_t *b;
+        uint64_t            pair, maybe;
+
+        k = draw(RULES);
+        memcpy(ids, rules[k], 2 * sizeof(*ids));
+        ids[2] = (int32_t) draw(TOKENS);
+        pair = di_merges_pair(rules[k][2], ids[2]);
+        b = di_merges_bucket(&merges, di_merges_hash(pair));
+        if (find(ids[0], ids[1]) != (int32_t) k || find(ids[1], ids[2]) >= 0
+            || find(rules[k][2], ids[2]) >= 0
+            || b->slots[DI_MERGES_SLOTS - 1] == 0)
+            continue;
+        maybe = b->maybe;
+        b->maybe = pair << DI_MERGES_RANK_BITS;
+        di_join_ids(&merges, ids, 3, &text);
+        run(&merges, &text, 1);
+        CHECK(di_join_result(&text, got) == 2 && got[0] == rules[k][2]
+              && got[1] == ids[2]);
+        b->maybe = maybe;
+        tried++;
+    }
+    CHECK_EQ_INT(tried, 100);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -174,6 +207,7 @@ main(int argc, char **argv)
         for (n = 0; di_join_way(n) != NULL; n++) {
             for (int k = 0; k < 1000; k++)
                 test_texts(di_join_way(n));
+            test_spelled(di_join_way(n));
         }
         di_merges_deinit(&merges);
         memset(&merges, 0, sizeof(merges));
