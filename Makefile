@@ -337,10 +337,14 @@ ifneq ($(NGX_STAMP),$(shell cat $(NGX)/stamp 2>/dev/null))
 .PHONY: $(NGX)/Makefile
 endif
 
+# Two makes at a time would write over each other's files.
+NGX_LOCK      := exec 9> $(NGX)/lock; flock 9;
+
 $(NGX)/Makefile: config
 	$(call say,CONF,$(NGX))
 	@mkdir -p $(NGX)
-	@here=$$PWD; cd $(NGINX_SRC) && . ./conf_flags && \
+	@$(NGX_LOCK) \
+	here=$$PWD; cd $(NGINX_SRC) && . ./conf_flags && \
 	./configure --with-cc-opt='-g -O2 -fPIC -D_GNU_SOURCE $(SAN)' \
 	    --with-ld-opt='-Wl,-z,relro -Wl,-z,now -fPIC $(SAN)' \
 	    "$${NGX_CONF_FLAGS[@]}" --add-dynamic-module="$$here" \
@@ -349,17 +353,18 @@ $(NGX)/Makefile: config
 	@echo '$(NGX_STAMP)' > $(NGX)/stamp
 
 # nginx's makefile writes a compiler line as two: the second is the source.
-# "install" makes a new file: a running nginx has the old one mapped.
+# A running nginx has the old file mapped, so the new one takes its name.
 $(MODULE): $(NGX)/Makefile $(MODULE_SRC)
-	@set -o pipefail; here=$$PWD; \
+	@$(NGX_LOCK) \
+	set -o pipefail; here=$$PWD; \
 	$(MAKE) --no-print-directory -C $(NGINX_SRC) \
 	    -f "$$here/$(NGX)/Makefile" modules 2>&1 | \
 	if [ '$(V)' = 1 ]; then cat; else \
 	    sed -n -e "s|^\t*$$here/\(.*\.c\)$$|  CC      \1|p" \
 	        -e '/\(error\|warning\|note\):/p' -e '/\*\*\*/p'; \
-	fi
+	fi && \
+	install -m 755 $(NGX)/$(notdir $@) $@.new && mv -f $@.new $@
 	$(call say,LINK,$@)
-	@install -m 755 $(NGX)/$(notdir $@) $@
 
 # -------------------------------------------------------------- install --
 
