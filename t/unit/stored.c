@@ -8,6 +8,7 @@
 #include "check.h"
 #include "nomem.h"
 
+#include "tokenizer/api/di_api.h"
 #include "tokenizer/api/di_stored.h"
 #include "tokenizer/api/json.h"
 
@@ -165,6 +166,46 @@ no_memory(void)
     CHECK_EQ_INT(rc, DI_OK);
 }
 
+/* A request that goes on from a response, without that one's items and with
+ * many of them. */
+static void
+no_memory_goes_on(void)
+{
+    static const char body[] =
+        "{\"model\":\"m\",\"input\":\"b\",\"previous_response_id\":\"r\"}";
+    di_req_options_t options = { .codec = DI_CODEC_STRICT };
+    di_sbuf_t        history = { 0 };
+    di_api_err_t     e;
+    di_req_t        *req;
+    int              n, n_known = 0, rc;
+
+    di_sbuf_lit(&history, "[{\"role\":\"user\",\"content\":\"a\"}");
+    for (n = 0; n < 2000; n++)
+        di_sbuf_lit(&history, ",{\"role\":\"user\",\"content\":\"a\"}");
+    di_sbuf_lit(&history, "]");
+
+    for (int i = 0; i < 2; i++) {
+        for (n = 0; ; n++) {
+            req = NULL;
+            nomem_after(n);
+            rc = di_req_parse(DI_API_RESPONSES, &options, body,
+                              sizeof(body) - 1, &req, &e);
+            if (!nomem_off())
+                break;
+            CHECK_EQ_INT(rc, DI_ENOMEM);
+            CHECK_EQ_INT(e.status, 500);
+            CHECK(req == NULL);
+        }
+        CHECK_EQ_INT(rc, i == 0 ? DI_EAGAIN : DI_OK);
+        CHECK_EQ_INT(di_req_previous(req).len, 1);
+        CHECK(n > n_known || !NOMEM);
+        n_known = n;
+        options.history = (di_str_t) { history.data, history.len };
+        di_req_close(req);
+    }
+    di_sbuf_free(&history);
+}
+
 int
 main(void)
 {
@@ -173,6 +214,7 @@ main(void)
     histories();
     pages();
     no_memory();
+    no_memory_goes_on();
 
     return check_done("stored");
 }
