@@ -17,6 +17,14 @@ static const di_str_t stops[] = { { "ab", 2 }, { "\n\n", 2 }, { "abac", 4 } };
 
 static di_vocab_t *vocab;
 
+/* Does a call end behind symbol i? */
+static bool
+is_cut(size_t i, size_t n, unsigned step)
+{
+    return i + 1 == n
+           || (step != 0 && (i * step + step / 8) % 7 <= step % 5);
+}
+
 static void
 feed(const di_parse_options_t *o, const uint8_t *data, size_t n, unsigned step,
      bool text, record_t *r)
@@ -25,6 +33,7 @@ feed(const di_parse_options_t *o, const uint8_t *data, size_t n, unsigned step,
     di_rules_t *rules;
     di_parse_t *p;
     size_t      i, from = 0, len;
+    bool        alone, given = false;
 
     r->len = r->calls = 0;
     r->last = -1;
@@ -33,17 +42,19 @@ feed(const di_parse_options_t *o, const uint8_t *data, size_t n, unsigned step,
     MUST(di_parse_open(rules, record_delta, r, &p) == DI_OK);
 
     for (i = 0; i < n; i++) {
+        alone = !o->places && from == i && is_cut(i, n, step);
         if (!text)
-            di_parse_token(p, parse_id(data[i]), true);
-        if (i + 1 < n && (step == 0 || (i * step + step / 8) % 7 > step % 5))
+            given = di_parse_token(p, parse_id(data[i]), true, alone);
+        if (!is_cut(i, n, step))
             continue;
         if (text) {
             len = parse_spell((const char *) data + from, i + 1 - from,
                               spelled);
             di_parse_text(p, spelled, len);
-            from = i + 1;
         }
-        di_parse_flush(p);
+        from = i + 1;
+        if (!given)
+            di_parse_flush(p);
     }
 
     di_parse_finish(p);

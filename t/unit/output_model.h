@@ -244,7 +244,7 @@ output_parse(const output_case_t *c, const di_vocab_t *v, const int32_t *ids,
         exit(1);
 
     for (i = 0; i < n; i++)
-        di_parse_token(parse, ids[i], true);
+        di_parse_token(parse, ids[i], true, false);
     di_parse_flush(parse);
     di_parse_finish(parse);
     di_parse_close(parse);

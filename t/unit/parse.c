@@ -40,6 +40,7 @@ feed(const di_parse_options_t *o, const char *script, size_t n, bool text,
     di_parse_t *p;
     char        spelled[1 << 16];
     size_t      i, from = 0, len;
+    bool        alone, given = false;
     int         stopped;
 
     r->len = r->calls = 0;
@@ -49,16 +50,20 @@ feed(const di_parse_options_t *o, const char *script, size_t n, bool text,
     CHECK_EQ_INT(di_parse_open(rules, record_delta, r, &p), DI_OK);
 
     for (i = 0; i < n; i++) {
+        alone = !o->places && from == i && (i + 1 == n || cut(i, arg));
         if (!text)
-            di_parse_token(p, parse_id((unsigned char) script[i]), true);
+            given = di_parse_token(p, parse_id((unsigned char) script[i]),
+                                   true, alone);
+        CHECK(alone || !given);
         if (i + 1 < n && !cut(i, arg))
             continue;
         if (text) {
             len = parse_spell(script + from, i + 1 - from, spelled);
             di_parse_text(p, spelled, len);
-            from = i + 1;
         }
-        di_parse_flush(p);
+        from = i + 1;
+        if (!given)
+            CHECK(di_parse_flush(p));
     }
 
     di_parse_finish(p);
@@ -551,7 +556,8 @@ check_nomem(void)
             fine = di_rules_open(&o, &rules) == DI_OK
                    && di_parse_open(rules, record_delta, &r, &p) == DI_OK;
             for (i = 0; fine && i < sizeof(script) - 1; i++) {
-                di_parse_token(p, parse_id((unsigned char) script[i]), true);
+                di_parse_token(p, parse_id((unsigned char) script[i]), true,
+                               false);
                 if (i % 3 == 0)
                     di_parse_flush(p);
                 fine = !di_parse_failed(p);

@@ -51,6 +51,23 @@ start_of(const di_parsing_t *parsing)
     }
 }
 
+/* Note the tokens that are not shown, so that most others need no look. */
+static void
+note_hidden(di_out_t *o)
+{
+    const int32_t *ends;
+    size_t         i, n;
+
+    if (o->show_ends || o->vocab == NULL)
+        return;
+
+    n = di_vocab_end_ids(o->vocab, &ends);
+    for (i = 0; i < n; i++)
+        o->hidden |= UINT64_C(1) << (ends[i] & 63);
+    for (i = 0; i < o->params->n_stop_ids; i++)
+        o->hidden |= UINT64_C(1) << (o->params->stop_ids[i] & 63);
+}
+
 static int
 prepare(di_out_t *o, const di_out_conf_t *conf)
 {
@@ -64,6 +81,7 @@ prepare(di_out_t *o, const di_out_conf_t *conf)
     };
     di_choice_out_t    *c;
 
+    note_hidden(o);
     di_json_add_text(&o->id, conf->id, strlen(conf->id));
     di_sbuf_add(&o->model, conf->model.data, conf->model.len);
     di_sbuf_add(&o->model, "", 1);
@@ -165,13 +183,11 @@ di_out_close(di_out_t *out)
 
 /* ------------------------------------------------------- log-probabilities */
 
+/* Not shown, one of a few that may be. */
 static bool
-is_hidden(const di_out_t *out, int32_t token)
+is_hidden_one(const di_out_t *out, int32_t token)
 {
     size_t i;
-
-    if (out->show_ends)
-        return false;
 
     if (di_vocab_is_end(out->vocab, token))
         return true;
@@ -182,6 +198,13 @@ is_hidden(const di_out_t *out, int32_t token)
     }
 
     return false;
+}
+
+static inline bool
+is_hidden(const di_out_t *out, int32_t token)
+{
+    return (out->hidden >> (token & 63) & 1) != 0
+           && is_hidden_one(out, token);
 }
 
 /* The token's text: if its bytes are no UTF-8 by themselves, all of them as
@@ -395,6 +418,7 @@ end_item(di_choice_out_t *c)
     }
 
     give_args(c);
+    c->nomem |= item->text.failed;
     item->closed = true;
     if (c->out->stream)
         c->out->ops->item_end(c->out, c, item);
@@ -449,6 +473,8 @@ begin_item(di_choice_out_t *c, di_delta_kind_t kind, const char *name,
     if (out->stream)
         out->ops->item_begin(out, c, item);
 
+    c->nomem |= item->unknown.failed | out->head.failed | out->tail.failed
+                | out->last.failed;
     return item;
 }
 
@@ -466,7 +492,8 @@ di_out_item(di_choice_out_t *c, di_delta_kind_t kind)
 /* A custom tool's input is the value of its only parameter, or, if the model
  * wrote another first, all the arguments' JSON. */
 static void
-custom_input(di_item_t *item, const di_delta_t *d, di_delta_t *out)
+custom_input(di_choice_out_t *c, di_item_t *item, const di_delta_t *d,
+             di_delta_t *out)
 {
     static const char expected[] = "{\"input\": \"";
     const size_t      n = sizeof(expected) - 1;
@@ -496,6 +523,7 @@ custom_input(di_item_t *item, const di_delta_t *d, di_delta_t *out)
     }
 
     di_sbuf_add(&item->held, d->data, d->len);
+    c->nomem |= item->held.failed;
     out->len = 0;
 
     if (item->held.len == n && memcmp(item->held.data, expected, n) == 0) {
@@ -509,6 +537,17 @@ custom_input(di_item_t *item, const di_delta_t *d, di_delta_t *out)
     }
 }
 
+static void
+gather_entries(di_choice_out_t *c, di_item_t *item)
+{
+    const di_sbuf_t *taken = &c->out->taken;
+
+    if (item->logprobs.len != 0)
+        di_sbuf_lit(&item->logprobs, ",");
+    di_sbuf_add(&item->logprobs, taken->data, taken->len);
+    c->nomem |= item->logprobs.failed;
+}
+
 /* A part of an item goes out or is gathered. */
 static void
 add_part(di_choice_out_t *c, di_item_t *item, const di_delta_t *d)
@@ -517,10 +556,8 @@ add_part(di_choice_out_t *c, di_item_t *item, const di_delta_t *d)
 
     if (out->gather || (out->official && d->kind == DI_DELTA_REASONING)) {
         di_sbuf_piece(&item->text, d->data, d->len);
-        if (out->taken.len != 0 && item->logprobs.len != 0)
-            di_sbuf_lit(&item->logprobs, ",");
         if (out->taken.len != 0)
-            di_sbuf_add(&item->logprobs, out->taken.data, out->taken.len);
+            gather_entries(c, item);
     }
 
     if (out->stream && d->kind == DI_DELTA_ARGS && !out->official)
@@ -539,7 +576,7 @@ take_args(di_choice_out_t *c, const di_delta_t *d)
         return;
 
     if (item->tool != NULL && item->tool->kind == DI_TOOL_CUSTOM) {
-        custom_input(item, d, &part);
+        custom_input(c, item, d, &part);
         d = &part;
     }
 
@@ -580,8 +617,10 @@ take_delta(void *ctx, const di_delta_t *d)
         break;
     }
 
-    if (out->logprobs)
+    if (out->logprobs) {
         take_entries(&c->entries, d, &out->taken);
+        c->nomem |= out->taken.failed;
+    }
 
     if (d->len == 0 && out->taken.len == 0 && !out->official)
         return;
@@ -611,22 +650,14 @@ di_out_write_input(const di_out_t *out, di_sbuf_t *b, const di_sbuf_t *text)
 
 /* ----------------------------------------------------------------- events */
 
-static bool
+/* Asked for each token: nothing branches on a part of it. */
+static inline bool
 failed(const di_out_t *out, const di_choice_out_t *c)
 {
-    const di_item_t *item = c == NULL ? NULL : di_out_last(c);
+    const di_item_t *item = di_out_last(c);
 
-    if (out->head.failed | out->tail.failed | out->last.failed
-        | out->taken.failed | out->fingerprint.failed
-        | (out->stream && out->sse->failed))
-        return true;
-
-    if (c != NULL && (c->nomem | c->args.failed
-                      | di_parse_failed(c->parse)))
-        return true;
-
-    return item != NULL && (item->text.failed | item->logprobs.failed
-                            | item->unknown.failed | item->held.failed);
+    return (out->stream && out->sse->failed) | c->nomem | c->args.failed
+           | (item != NULL && item->text.failed);
 }
 
 int
@@ -647,7 +678,8 @@ di_out_start(di_out_t *out, uint32_t prompt_tokens, uint32_t cached_tokens,
         di_sbuf_lit(&out->fingerprint, "null");
 
     out->ops->start(out);
-    return failed(out, NULL) ? DI_ENOMEM : DI_OK;
+    return out->head.failed || out->tail.failed || out->fingerprint.failed
+           || (out->stream && sse->failed) ? DI_ENOMEM : DI_OK;
 }
 
 /* Before anything else of a choice. */
@@ -680,11 +712,12 @@ open_choice(di_out_t *out, di_choice_out_t *c)
 static int
 flush(di_out_t *out, di_choice_out_t *c, bool *stopped)
 {
-    di_parse_flush(c->parse);
+    bool fine = di_parse_flush(c->parse);
+
     give_args(c);
     c->stop = di_parse_stopped(c->parse);
     *stopped = c->stop >= 0 || c->cut;
-    return failed(out, c) ? DI_ENOMEM : DI_OK;
+    return fine && !failed(out, c) ? DI_OK : DI_ENOMEM;
 }
 
 int
@@ -692,7 +725,9 @@ di_out_tokens(di_out_t *out, uint32_t choice, const int32_t *tokens,
               size_t n_tokens, di_sbuf_t *sse, bool *stopped, di_err_t *err)
 {
     di_choice_out_t *c;
+    const uint32_t   min_tokens = out->params->min_tokens;
     size_t           i, entries;
+    bool             alone;
     int              rc;
 
     *stopped = false;
@@ -716,23 +751,20 @@ di_out_tokens(di_out_t *out, uint32_t choice, const int32_t *tokens,
                           n_tokens);
 
     open_choice(out, c);
+    alone = n_tokens == 1 && c->entries.n == 0;
 
     for (i = 0; i < n_tokens; i++) {
         c->tokens++;
         if (is_hidden(out, tokens[i]))
             continue;
 
-        if (n_tokens == 1 && c->entries.n == 0
-            && di_parse_single(c->parse, tokens[0]))
-        {
-            c->reasoning_tokens += di_parse_reasoning(c->parse);
+        alone = di_parse_token(c->parse, tokens[i], c->tokens > min_tokens
+                               || out->official, alone);
+        c->reasoning_tokens += di_parse_reasoning(c->parse);
+        if (alone) {
             give_args(c);
             return failed(out, c) ? DI_ENOMEM : DI_OK;
         }
-
-        di_parse_token(c->parse, tokens[i],
-                       c->tokens > out->params->min_tokens || out->official);
-        c->reasoning_tokens += di_parse_reasoning(c->parse);
         if (di_parse_stopped(c->parse) >= 0 && !out->official)
             break;
     }
@@ -828,7 +860,7 @@ di_out_finish(di_out_t *out, uint32_t choice, di_end_t reason,
             out->ops->choice_end(out, c);
     }
 
-    return failed(out, c) ? DI_ENOMEM : DI_OK;
+    return failed(out, c) || di_parse_failed(c->parse) ? DI_ENOMEM : DI_OK;
 }
 
 int

@@ -70,7 +70,7 @@ typedef struct {
     size_t       items_cap;
     di_sbuf_t    args;           /* of the call under way: what came with
                                   * the tokens at hand                      */
-    bool         nomem;
+    bool         nomem;          /* anything but text and args has failed   */
 } di_choice_out_t;
 
 /* How an API writes.  Each appends to out->sse; all but body are for streams
@@ -105,6 +105,8 @@ struct di_out_s {
     bool                   logprobs;     /* entries are written             */
     bool                   show_ends;    /* as of di_out_conf_t             */
     bool                   gather;       /* items keep their text           */
+    uint64_t               hidden;       /* bit id % 64 of each token that is
+                                          * not shown                       */
 
     di_sbuf_t              id;           /* the inside of its JSON string   */
     di_sbuf_t              model;        /* these two NUL-terminated        */

@@ -99,14 +99,16 @@ void di_parse_close(di_parse_t *parse);
 /* An ordinary or an added token, or a chunk of text.  stoppable: stop strings
  * may match in it.  What is decided may go to the sink at once or with
  * di_parse_flush(), which ends what came in one go.  After a stop string was
- * met nothing more is taken. */
-void di_parse_token(di_parse_t *parse, int32_t id, bool stoppable);
-/* What mostly happens, quickly: a token alone in its call, of whole characters
- * none of which can begin a pattern, goes to the sink.  False: it is another
- * case, and nothing was done. */
-bool di_parse_single(di_parse_t *parse, int32_t id);
+ * met nothing more is taken.
+ *
+ * alone: nothing else comes before the flush, and nobody asks for places.
+ * True: it went to the sink and the flush may be left out, as for most tokens:
+ * whole characters none of which can begin a pattern. */
+bool di_parse_token(di_parse_t *parse, int32_t id, bool stoppable,
+                    bool alone);
 void di_parse_text(di_parse_t *parse, const char *text, size_t len);
-void di_parse_flush(di_parse_t *parse);
+/* False: di_parse_failed(). */
+bool di_parse_flush(di_parse_t *parse);
 
 /* No more comes: what is held back is decided. */
 void di_parse_finish(di_parse_t *parse);

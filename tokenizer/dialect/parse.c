@@ -3,8 +3,10 @@
  *
  * Each pattern has its own Knuth-Morris-Pratt automaton over symbols: a stage
  * has few of them, and while none is under way a byte costs one look into a
- * table.  What must be held back is exactly the longest of the automata's
- * states, and the newlines before it that its rule would take too.
+ * table.  Those that are under way are in a list, so that others cost nothing
+ * until a symbol comes that they begin with.  What must be held back is exactly
+ * the longest of the automata's states, and the newlines before it that its
+ * rule would take too.
  *
  * A marker whose token the vocabulary has is one symbol above the bytes.  The
  * same pattern exists once more spelled out in bytes, and this one follows
@@ -39,8 +41,17 @@
                                                   * marker                  */
 #define SYMBOLS       (SYMBOL_OTHER + 1)
 
+/* What a stage knows of a symbol. */
+enum {
+    BEGINS = 1 << 0,             /* a pattern begins so                     */
+    LEADS = 1 << 1,              /* skipped while the stage is fresh        */
+    CHANGES = 1 << 2,            /* not given out as it is: a string escapes
+                                  * it, or a rule takes it as a newline     */
+    HIGH = 1 << 3,               /* no ASCII                                */
+};
+
 /* An automaton's state is the place in the pattern, and this bit if the space
- * that may be missing was. */
+ * that may be missing was.  0: it isn't under way. */
 #define NO_SPACE      (1u << 31)
 
 /* A rule's pattern in one of its spellings. */
@@ -59,6 +70,12 @@ typedef struct {
     bool             guarded;    /* a stop string, or at a start alone      */
 } pattern_t;
 
+/* One that is under way. */
+typedef struct {
+    const pattern_t *pattern;
+    uint32_t         state;
+} active_t;
+
 /* Made when it is first entered: most answers see one or two. */
 typedef struct {
     const di_phase_t *phase;     /* NULL: not made yet                      */
@@ -71,7 +88,7 @@ typedef struct {
     bool              plain;     /* unmatched bytes are shown as they are,
                                   * but for what a string escapes           */
     di_delta_kind_t   kind;      /* plain: as what                          */
-    bool              first[SYMBOLS];    /* a pattern begins so             */
+    uint8_t           of[SYMBOLS];       /* BEGINS, LEADS, ..               */
 } stage_t;
 
 struct di_rules_s {
@@ -98,8 +115,9 @@ struct di_parse_s {
     bool              begun;     /* fresh, but for what a pattern that may
                                   * only stand here has taken so far        */
     bool              stoppable; /* stop strings may match in what is fed   */
-    bool              under_way; /* some state is not 0                     */
-    uint32_t          lone;      /* the only one that isn't, plus 1; else 0 */
+    size_t            n_active;
+    active_t         *active;    /* [n_active] in the patterns' order       */
+    active_t         *spare;     /* as large                                */
     int               stopped;   /* stop string that was met, or -1         */
 
     bool              run;       /* there is a run: bytes [head, open) are
@@ -129,7 +147,7 @@ struct di_parse_s {
     uint8_t           last;      /* the action decided last                 */
     bool              nomem;     /* pieces could not grow, a stage be made  */
 
-    uint32_t          states[];  /* [n_patterns_max]                        */
+    active_t          memory[];  /* of active and spare                     */
 };
 
 /* ------------------------------------------------------------------ rules */
@@ -227,7 +245,7 @@ add_pattern(builder_t *b, stage_t *st, const di_rule_t *rule, int stop,
         fill_borders(&p, b->words + b->n_symbols);
         b->patterns[b->n_patterns] = p;
         b->begins[b->n_patterns] = out[0];
-        st->first[out[0]] = true;
+        st->of[out[0]] |= BEGINS;
         st->newlines |= (rule->when & DI_NEWLINES) != 0;
     }
 
@@ -279,6 +297,29 @@ add_rules(builder_t *b, stage_t *st, const di_phase_t *phase)
         add_rule(b, st, &phase->rules[i]);
 }
 
+/* What the stage knows of bytes, beside those that patterns begin with. */
+static void
+fill_bytes(stage_t *st)
+{
+    const char *lead;
+    unsigned    c;
+
+    for (c = 0x80; c < 0x100; c++)
+        st->of[c] |= HIGH;
+
+    if (st->act == DI_ACT_STRING) {
+        for (c = 0; c < 0x20; c++)
+            st->of[c] |= CHANGES;
+        st->of['"'] |= CHANGES;
+        st->of['\\'] |= CHANGES;
+    }
+
+    if (st->newlines)
+        st->of['\n'] |= CHANGES;
+    for (lead = st->phase->leading; *lead != '\0'; lead++)
+        st->of[(unsigned char) *lead] |= LEADS;
+}
+
 /* Stage number i of `stages`, which are the rules' own or their texts. */
 static int
 make_stage(const di_rules_t *r, stage_t *stages, size_t i)
@@ -313,6 +354,7 @@ make_stage(const di_rules_t *r, stage_t *stages, size_t i)
     }
 
     st->phase = phase;
+    fill_bytes(st);
     return DI_OK;
 }
 
@@ -417,9 +459,7 @@ di_rules_close(di_rules_t *rules)
 static void
 forget(di_parse_t *p)
 {
-    p->under_way = false;
-    p->lone = 0;
-    memset(p->states, 0, p->stage->n * sizeof(p->states[0]));
+    p->n_active = 0;
 }
 
 static void
@@ -446,10 +486,12 @@ di_parse_open(di_rules_t *rules, di_sink_pt sink, void *ctx,
     di_parse_t *p;
 
     p = calloc(1, sizeof(*p)
-               + rules->n_patterns_max * sizeof(p->states[0]));
+               + 2 * rules->n_patterns_max * sizeof(p->memory[0]));
     if (p == NULL)
         return DI_ENOMEM;
 
+    p->active = p->memory;
+    p->spare = p->memory + rules->n_patterns_max;
     p->rules = rules;
     p->stages = rules->stages;
     p->sink = sink;
@@ -505,7 +547,15 @@ di_parse_held_tokens(const di_parse_t *parse)
     return parse->held_tokens;
 }
 
-/* Asked for each token, and never true: nothing branches on a part of it. */
+/* Bytes are missing, or a stage's patterns: nothing more is taken. */
+static inline bool
+is_broken(const di_parse_t *p)
+{
+    return p->bytes.failed | p->nomem;
+}
+
+/* Asked at the end of each call, and never true: nothing branches on a part
+ * of it. */
 static inline bool
 is_failed(const di_parse_t *p)
 {
@@ -824,10 +874,16 @@ matched(di_parse_t *p, const pattern_t *pat, size_t at, size_t end)
     enter(p, next);
 }
 
-/* The automaton's state after a symbol; its place is pat->n: it is
- * complete. */
-static inline uint32_t
-advance(const pattern_t *pat, uint32_t state, uint16_t symbol, bool text)
+/* May the pattern's k-th symbol be a byte of a token? */
+static inline bool
+is_of(const pattern_t *pat, uint32_t k, bool text)
+{
+    return text || k < pat->text_from || k >= pat->text_to;
+}
+
+/* The automaton's state after a symbol that doesn't just come next. */
+static uint32_t
+fall_back(const pattern_t *pat, uint32_t state, uint16_t symbol, bool text)
 {
     uint32_t k = state & ~NO_SPACE, missing = state & NO_SPACE;
 
@@ -836,8 +892,7 @@ advance(const pattern_t *pat, uint32_t state, uint16_t symbol, bool text)
         k++;
     }
 
-    while (pat->symbols[k] != symbol
-           || (!text && k >= pat->text_from && k < pat->text_to)) {
+    while (pat->symbols[k] != symbol || !is_of(pat, k, text)) {
         if (k == 0)
             return 0;
         k = pat->border[k - 1];
@@ -847,6 +902,19 @@ advance(const pattern_t *pat, uint32_t state, uint16_t symbol, bool text)
     return (k + 1) | missing;
 }
 
+/* The automaton's state after a symbol; its place is pat->n: it is
+ * complete. */
+static inline uint32_t
+advance(const pattern_t *pat, uint32_t state, uint16_t symbol, bool text)
+{
+    uint32_t k = state & ~NO_SPACE;
+
+    if (pat->symbols[k] == symbol && is_of(pat, k, text))
+        return state + 1;
+
+    return k == 0 ? 0 : fall_back(pat, state, symbol, text);
+}
+
 /* Of a guarded pattern, k symbols of which were seen. */
 static inline bool
 may_match(const di_parse_t *p, const pattern_t *pat, uint32_t k)
@@ -854,49 +922,61 @@ may_match(const di_parse_t *p, const pattern_t *pat, uint32_t k)
     return pat->stop >= 0 ? p->stoppable : p->fresh && p->begun == (k > 0);
 }
 
-/* Advance every automaton by a symbol; the one that is complete, and the bytes
- * that it has taken, or NULL.  Where several are the first wins; ours: of stop
- * strings the longest, which begins first. */
+/* A symbol that patterns begin with: these are under way, too. */
+static void
+activate(di_parse_t *p, uint16_t symbol)
+{
+    const stage_t  *st = p->stage;
+    const active_t *old = p->active, *end = old + p->n_active;
+    active_t       *to = p->spare;
+    uint32_t        i;
+
+    for (i = 0; i < st->n; i++) {
+        if (old < end && old->pattern == &st->patterns[i])
+            *to++ = *old++;
+        else if (st->begin[i] == symbol)
+            *to++ = (active_t) { &st->patterns[i], 0 };
+    }
+
+    p->n_active = (size_t) (to - p->spare);
+    to = p->active;
+    p->active = p->spare;
+    p->spare = to;
+}
+
+/* Advance the automata that are under way by a symbol; the one that is
+ * complete, and the bytes that it has taken, or NULL.  Where several are the
+ * first wins; ours: of stop strings the longest, which begins first. */
 static const pattern_t *
 step(di_parse_t *p, uint16_t symbol, bool text, size_t *bytes)
 {
-    const stage_t   *st = p->stage;
     const pattern_t *pat, *best = NULL;
-    uint32_t         i, k, n = 0, last = 0;
+    const active_t  *a = p->active, *end = a + p->n_active;
+    active_t        *to = p->active;
+    uint32_t         state;
 
-    *bytes = 0;
-    for (i = 0; i < st->n; i++) {
-        k = p->states[i];
-        if (k == 0 && st->begin[i] != symbol)
+    for (; a < end; a++) {
+        pat = a->pattern;
+        if (pat->guarded && !may_match(p, pat, a->state))
             continue;
 
-        pat = &st->patterns[i];
-        if (pat->guarded && !may_match(p, pat, k)) {
-            p->states[i] = 0;
-            continue;
-        }
+        state = advance(pat, a->state, symbol, text);
 
-        k = advance(pat, k, symbol, text);
-
-        if ((k & ~NO_SPACE) == pat->n) {
+        if ((state & ~NO_SPACE) == pat->n) {
             if (best == NULL || (pat->stop >= 0 && pat->n > best->n)) {
                 best = pat;
-                *bytes = bytes_of(pat, k);
+                *bytes = bytes_of(pat, state);
             }
             if (pat->stop < 0 || p->rules->options.official)
-                return best;
-            k = pat->border[k - 1];
+                break;
+            state = pat->border[pat->n - 1];
         }
 
-        p->states[i] = k;
-        if (k > 0) {
-            n++;
-            last = i;
-        }
+        if (state != 0)
+            *to++ = (active_t) { pat, state };
     }
 
-    p->under_way = n > 0;
-    p->lone = n == 1 ? last + 1 : 0;
+    p->n_active = (size_t) (to - p->active);
     return best;
 }
 
@@ -905,12 +985,11 @@ step(di_parse_t *p, uint16_t symbol, bool text, size_t *bytes)
 static bool
 has_begun(const di_parse_t *p, size_t end)
 {
-    const pattern_t *pat = p->stage->patterns;
-    uint32_t         i;
+    const active_t *a;
 
-    for (i = 0; p->under_way && i < p->stage->n; i++) {
-        if (pat[i].guarded && pat[i].stop < 0 && p->states[i] > 0
-            && bytes_of(&pat[i], p->states[i]) == end - p->open)
+    for (a = p->active; a < p->active + p->n_active; a++) {
+        if (a->pattern->guarded && a->pattern->stop < 0
+            && bytes_of(a->pattern, a->state) == end - p->open)
             return true;
     }
 
@@ -922,9 +1001,12 @@ static void
 take_symbol(di_parse_t *p, uint16_t symbol, size_t end, bool text)
 {
     const pattern_t *pat = NULL;
+    const uint8_t    of = p->stage->of[symbol];
     size_t           bytes;
 
-    if (p->under_way || p->stage->first[symbol])
+    if (of & BEGINS)
+        activate(p, symbol);
+    if (p->n_active != 0)
         pat = step(p, symbol, text, &bytes);
 
     if (pat != NULL) {
@@ -933,8 +1015,7 @@ take_symbol(di_parse_t *p, uint16_t symbol, size_t end, bool text)
     }
 
     if (p->fresh) {
-        if (!p->begun && symbol != 0 && symbol < 256
-            && strchr(p->stage->phase->leading, (int) symbol) != NULL) {
+        if (!p->begun && (of & LEADS)) {
             decide(p, end - p->open, p->stage->phase->lead_act, NULL);
             forget(p);
             return;
@@ -948,28 +1029,30 @@ take_symbol(di_parse_t *p, uint16_t symbol, size_t end, bool text)
 static size_t
 follow(di_parse_t *p, size_t at, size_t end, bool text)
 {
-    const unsigned char *data = (const unsigned char *) p->bytes.data;
+    const unsigned char *data = (const unsigned char *) p->bytes.data + at;
     const stage_t       *st = p->stage;
-    const pattern_t     *pat = &st->patterns[p->lone - 1];
-    uint32_t             state = p->states[p->lone - 1];
-    uint32_t             k = state & ~NO_SPACE;
+    const pattern_t     *pat = p->active[0].pattern;
+    uint32_t             k = p->active[0].state & ~NO_SPACE;
+    const uint16_t      *symbols = pat->symbols + k;
+    size_t               i, n = pat->n - 1 - k;
 
     if ((pat->guarded && !may_match(p, pat, k))
         || (pat->text_from < pat->text_to && !text))
         return at;
 
-    while (at < end && k + 1 < pat->n && data[at] == pat->symbols[k]
-           && !st->first[data[at]])
+    n = n < end - at ? n : end - at;
+    for (i = 0; i < n && data[i] == symbols[i] && !(st->of[data[i]] & BEGINS);
+         i++)
     {
-        at++;
-        k++;
+        /* void */
     }
 
-    p->states[p->lone - 1] = k | (state & NO_SPACE);
-    return at;
+    p->active[0].state += (uint32_t) i;
+    return at + i;
 }
 
-/* Match the bytes [at, end). */
+/* Match the bytes [at, end).  text: they are of a text chunk, or no pattern of
+ * the stages asks for that. */
 static void
 scan(di_parse_t *p, size_t at, size_t end, bool text)
 {
@@ -979,10 +1062,10 @@ scan(di_parse_t *p, size_t at, size_t end, bool text)
     while (at < end) {
         st = p->stage;
 
-        if (!p->fresh && !p->under_way) {
-            while (at < end && !st->first[data[at]])
+        if (!p->fresh && p->n_active == 0) {
+            while (at < end && !(st->of[data[at]] & BEGINS))
                 at++;
-        } else if (!p->fresh && p->lone != 0) {
+        } else if (!p->fresh && p->n_active == 1) {
             at = follow(p, at, end, text);
         }
 
@@ -1033,21 +1116,14 @@ may_take(const di_parse_t *p, const pattern_t *pat, uint32_t k)
 static size_t
 undecided(const di_parse_t *p)
 {
-    const stage_t *st = p->stage;
-    size_t         held = 0, n;
-    uint32_t       i;
+    const active_t *a;
+    size_t          held = 0, n;
 
-    if (st->newlines && (p->held.len == 0 || p->rules->options.official))
+    if (p->stage->newlines && (p->held.len == 0 || p->rules->options.official))
         held = newlines_before(p, p->bytes.len);
 
-    if (!p->under_way)
-        return held;
-
-    for (i = 0; i < st->n; i++) {
-        if (p->states[i] == 0)
-            continue;
-
-        n = may_take(p, &st->patterns[i], p->states[i]);
+    for (a = p->active; a < p->active + p->n_active; a++) {
+        n = may_take(p, a->pattern, a->state);
         if (n > held)
             held = n;
     }
@@ -1121,7 +1197,8 @@ compact(di_parse_t *p)
     p->base += p->head;
     p->bytes.len -= p->head;
     p->open -= p->head;
-    memmove(p->bytes.data, p->bytes.data + p->head, p->bytes.len);
+    if (p->bytes.len != 0)
+        memmove(p->bytes.data, p->bytes.data + p->head, p->bytes.len);
     p->head = 0;
 }
 
@@ -1135,6 +1212,19 @@ is_ascii(const char *s)
 
     memcpy(&word, s, sizeof(word));
     return (word & 0x8080808080808080u) == 0;
+}
+
+/* The same of a few. */
+static inline bool
+are_ascii(const char *s, size_t n)
+{
+    unsigned char all = 0;
+    size_t        i;
+
+    for (i = 0; i < n; i++)
+        all |= (unsigned char) s[i];
+
+    return all < 0x80;
 }
 
 /* Add bytes to b, each ill-formed maximal subpart as U+FFFD; an unfinished
@@ -1196,14 +1286,20 @@ take_bytes(di_parse_t *p, const char *s, size_t n, uint32_t n_tokens,
         n = p->held.len;
     }
 
-    cut = decode(p, &p->bytes, s, n);
+    if (n < 16 && are_ascii(s, n)) {
+        di_sbuf_piece(&p->bytes, s, n);
+        cut = 0;
+    } else {
+        cut = decode(p, &p->bytes, s, n);
+    }
+
     p->held_stoppable = stoppable && !(late && cut == n);
     if (waited && cut != 0)
         memmove(p->held.data, s + n - cut, cut);
     else if (cut != 0)
         di_sbuf_add(&p->held, s + n - cut, cut);
     p->held.len = cut;
-    if (is_failed(p))
+    if (is_broken(p))
         return;
 
     tell_piece(p, p->base + at, p->base + p->bytes.len + (cut != 0),
@@ -1216,7 +1312,14 @@ take_bytes(di_parse_t *p, const char *s, size_t n, uint32_t n_tokens,
     }
 
     p->stoppable = stoppable;
-    scan(p, first, p->bytes.len, text);
+    scan(p, first, p->bytes.len, text || p->stages != p->rules->texts);
+}
+
+/* Recipe's: do the bytes end with a true U+FFFD? */
+static bool
+ends_replaced(const char *s, size_t n)
+{
+    return n >= 3 && memcmp(s + n - 3, "\xef\xbf\xbd", 3) == 0;
 }
 
 /* Recipe's: do the held bytes end with a whole character?  A true U+FFFD
@@ -1231,8 +1334,7 @@ held_is_whole(const di_parse_t *p)
             continue;
 
         return di_utf8_step(p->held.data + n - back, back, &len) == DI_UTF8_OK
-               && len == back
-               && memcmp(p->held.data + n - back, "\xef\xbf\xbd", back) != 0;
+               && len == back && !ends_replaced(p->held.data, n);
     }
 
     return false;
@@ -1257,7 +1359,7 @@ release_held(di_parse_t *p)
 
     p->held.len = p->held_tokens = 0;
     p->stoppable = p->rules->options.official || p->held_stoppable;
-    if (!is_failed(p))
+    if (!is_broken(p))
         scan(p, at, p->bytes.len, false);
 }
 
@@ -1298,89 +1400,79 @@ take_added(di_parse_t *p, int32_t id, const char *s, size_t n, bool stoppable)
         add_piece(p, at, 1);
     else
         tell_piece(p, at, at + n, !di_vocab_is_special(r->options.vocab, id));
-    if (!is_failed(p))
+    if (!is_broken(p))
         take_symbol(p, symbol, p->bytes.len, false);
 }
 
-void
-di_parse_token(di_parse_t *p, int32_t id, bool stoppable)
+/* May these bytes go to the sink as they are, now that nothing is held? */
+static inline bool
+is_plain(const stage_t *st, const char *s, size_t n)
+{
+    unsigned char of = 0;
+    size_t        i;
+
+    for (i = 0; i < n; i++)
+        of |= st->of[(unsigned char) s[i]];
+
+    return n != 0 && (of & (BEGINS | CHANGES)) == 0
+           && ((of & HIGH) == 0 || di_utf8_valid(s, n));
+}
+
+/* Is nothing held of which the next symbol could be a part? */
+static inline bool
+is_idle(const di_parse_t *p)
+{
+    return (p->bytes.len | p->held.len | p->n_active | p->kept.len
+            | p->held_tokens) == 0 && !p->fresh;
+}
+
+/* A token that is plain, with nothing held before it. */
+static void
+give_plain(di_parse_t *p, const char *s, size_t n)
+{
+    const di_delta_t d = { .kind = p->stage->kind, .data = s, .len = n,
+                           .plain = s, .plain_len = n };
+
+    p->last = p->stage->act;
+    p->acted = true;
+    p->base += n;
+    p->piece_from = p->base;
+    p->sink(p->ctx, &d);
+}
+
+bool
+di_parse_token(di_parse_t *p, int32_t id, bool stoppable, bool alone)
 {
     const di_rules_t *r = p->rules;
     const char       *s;
     size_t            n = 0;
 
-    if (p->stopped >= 0 || is_failed(p))
-        return;
+    if (p->stopped >= 0 || is_broken(p))
+        return false;
 
     s = di_vocab_bytes(r->options.vocab, id, &n);
 
     if (s != NULL && di_vocab_is_added(r->options.vocab, id)) {
         take_added(p, id, s, n, stoppable);
-        return;
+        return false;
+    }
+
+    if (alone && p->stage->plain && is_idle(p) && is_plain(p->stage, s, n)
+        && !(r->options.official && ends_replaced(s, n)))
+    {
+        give_plain(p, s, n);
+        return true;
     }
 
     if (!r->options.official) {
         take_bytes(p, s == NULL ? "" : s, n, 1, stoppable, false);
-        return;
+        return false;
     }
 
     p->held_tokens++;
     if (s != NULL)
         di_sbuf_add(&p->held, s, n);
-}
-
-/* May these bytes go to the sink as they are, now that nothing is held? */
-static bool
-is_plain(const di_parse_t *p, const char *s, size_t n)
-{
-    const stage_t *st = p->stage;
-    bool           string = st->act == DI_ACT_STRING;
-    unsigned char  c;
-    size_t         i, len;
-
-    for (i = 0; i < n; i += len) {
-        c = (unsigned char) s[i];
-        len = 1;
-
-        if (st->first[c] || (c == '\n' && st->newlines)
-            || (string && (c < 0x20 || c == '"' || c == '\\'))
-            || (c >= 0x80 && di_utf8_step(s + i, n - i, &len) != DI_UTF8_OK))
-            return false;
-    }
-
-    return n != 0;
-}
-
-bool
-di_parse_single(di_parse_t *p, int32_t id)
-{
-    const di_rules_t *r = p->rules;
-    const char       *s;
-    di_delta_t        d = { .kind = p->stage->kind };
-    size_t            n;
-
-    if (p->bytes.len != 0 || p->held.len != 0 || p->fresh || p->under_way
-        || p->kept.len != 0 || p->held_tokens != 0 || !p->stage->plain)
-        return false;
-
-    s = di_vocab_bytes(r->options.vocab, id, &n);
-    if (s == NULL || di_vocab_is_added(r->options.vocab, id)
-        || !is_plain(p, s, n))
-        return false;
-
-    if (r->options.official) {
-        if (n >= 3 && memcmp(s + n - 3, "\xef\xbf\xbd", 3) == 0)
-            return false;
-        p->last = p->stage->act;
-        p->acted = true;
-    }
-
-    d.data = d.plain = s;
-    d.len = d.plain_len = n;
-    p->base += n;
-    p->piece_from = p->base;
-    p->sink(p->ctx, &d);
-    return true;
+    return false;
 }
 
 /* From now on spelled markers count, too. */
@@ -1400,7 +1492,7 @@ di_parse_text(di_parse_t *p, const char *text, size_t len)
 {
     size_t at;
 
-    if (p->stopped >= 0 || is_failed(p))
+    if (p->stopped >= 0 || is_broken(p))
         return;
 
     if (p->stages != p->rules->texts)
@@ -1417,31 +1509,28 @@ di_parse_text(di_parse_t *p, const char *text, size_t len)
         di_sbuf_lit(&p->bytes, "\xef\xbf\xbd");
     add_piece(p, p->base + at, 0);
     p->stoppable = true;
-    if (!is_failed(p))
+    if (!is_broken(p))
         scan(p, at, p->bytes.len, true);
 }
 
-void
+bool
 di_parse_flush(di_parse_t *p)
 {
-    bool official = p->rules->options.official;
+    const bool official = p->rules->options.official;
 
     if (official && p->stopped < 0 && held_is_whole(p))
         release_held(p);
 
-    if (is_failed(p))
-        return;
-
-    if (official) {
+    if (!is_failed(p)) {
         settle(p);
-        give_empty_pieces(p);
-
-    } else {
-        settle(p);
-        give_run(p);
+        if (official)
+            give_empty_pieces(p);
+        else
+            give_run(p);
+        compact(p);
     }
 
-    compact(p);
+    return !is_failed(p);
 }
 
 void
