@@ -149,13 +149,22 @@ ngx_http_deepinfer_swap(ngx_http_deepinfer_ctx_t *ctx)
 static ngx_int_t
 ngx_http_deepinfer_stream_header(ngx_http_deepinfer_ctx_t *ctx)
 {
-    ngx_int_t            rc;
-    ngx_http_request_t  *r;
+    ngx_int_t                  rc;
+    ngx_http_request_t        *r;
+    ngx_http_core_loc_conf_t  *clcf;
 
     static u_char  no_cache[] = "no-cache";
     static u_char  no[] = "no";
 
     r = ctx->request;
+
+    /* else each event would wait for the client's ACK of the one before */
+
+    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+
+    if (clcf->tcp_nodelay && ngx_tcp_nodelay(r->connection) != NGX_OK) {
+        return NGX_ERROR;
+    }
 
     ctx->status = NGX_HTTP_OK;
     r->headers_out.status = NGX_HTTP_OK;

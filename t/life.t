@@ -204,6 +204,35 @@ $client->half_close;
 ok($client->read_events > 100, 'deepinfer_ignore_client_abort goes on');
 unlike(substr($one->log, $from), qr/cancel/, 'and nothing was cancelled');
 
+# An event does not wait until the client has acknowledged the one before: the
+# worker's end of the connection, looked at from here, has TCP_NODELAY.
+sub worker_end {
+    my ($client) = @_;
+    my $name = getsockname($client->sock);
+
+    for my $pid ($nginx->workers) {
+        my $pidfd = syscall(434, $pid + 0, 0);              # pidfd_open
+        for my $fd (map { m{/(\d+)$} } glob("/proc/$pid/fd/*")) {
+            my $copy = syscall(438, $pidfd, $fd + 0, 0);    # pidfd_getfd
+            next if $copy < 0;
+            open(my $sock, '+<&=', $copy) or die "open: $!\n";
+            return $sock if (getpeername($sock) // '') eq $name;
+        }
+    }
+    return;
+}
+
+$client = stream("\@\@every 1\n\@\@repeat 100 hello");
+$client->read_event;
+SKIP: {
+    my $sock = worker_end($client);
+    skip('the worker may not be looked into', 1) if !$sock;
+    ok(unpack('i', getsockopt($sock, Socket::IPPROTO_TCP,
+                              Socket::TCP_NODELAY)),
+       'events are sent at once');
+}
+$client->close;
+
 # -------------------------------------------------------------- slow client --
 
 $from = length $one->log;
