@@ -646,6 +646,7 @@ void ngx_http_deepinfer_release(ngx_http_deepinfer_ctx_t *ctx);
 ngx_uint_t ngx_http_deepinfer_others(ngx_http_deepinfer_sub_t *sub);
 void ngx_http_deepinfer_engine_gone(ngx_http_deepinfer_sub_t *sub);
 void ngx_http_deepinfer_run(ngx_http_deepinfer_ctx_t *ctx);
+void ngx_http_deepinfer_test_writing(ngx_http_request_t *r);
 
 /* ngx_http_deepinfer_event.c */
 

@@ -255,7 +255,7 @@ ngx_http_deepinfer_stream_handler(ngx_http_request_t *r)
         ngx_del_timer(wev);
     }
 
-    r->write_event_handler = ngx_http_request_empty_handler;
+    r->write_event_handler = ngx_http_deepinfer_test_writing;
     ctx->blocked = 0;
 
     ngx_http_deepinfer_output_pause(ctx, 0);

@@ -324,7 +324,7 @@ ngx_http_deepinfer_watch_client(ngx_http_deepinfer_ctx_t *ctx)
 
     r = ctx->request;
 
-    r->write_event_handler = ngx_http_request_empty_handler;
+    r->write_event_handler = ngx_http_deepinfer_test_writing;
 
     if (ctx->conf->ignore_client_abort) {
         r->read_event_handler = ngx_http_block_reading;
@@ -341,6 +341,29 @@ ngx_http_deepinfer_watch_client(ngx_http_deepinfer_ctx_t *ctx)
 
 #if (NGX_HAVE_EPOLLRDHUP)
     if (r->connection->read->pending_eof) {
+        ngx_http_test_reading(r);
+    }
+#endif
+}
+
+
+/*
+ * While nothing waits to be written.  With HTTP/3 a client that goes asks its
+ * stream's writer to stop, which its reader isn't told.
+ */
+
+void
+ngx_http_deepinfer_test_writing(ngx_http_request_t *r)
+{
+#if (NGX_HTTP_V3)
+    ngx_connection_t  *c;
+
+    c = r->connection;
+
+    if (c->quic && c->write->error
+        && r->read_event_handler == ngx_http_test_reading)
+    {
+        c->read->error = 1;
         ngx_http_test_reading(r);
     }
 #endif
