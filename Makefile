@@ -143,7 +143,8 @@ help:
 #: make install       into DESTDIR with PREFIX=/usr; make uninstall
 #: make clean         remove what was built
 #:
-#: V=1 shows the commands; BUILD=dir builds elsewhere; JOBS=n limits test runs.
+#: V=1 shows the commands; BUILD=dir builds elsewhere; JOBS=n limits test runs;
+#: NGINX=program NGINX_SRC=dir build for, and test with, another nginx.
 
 run: deps
 	@$(submake) -j$(JOBS) all
@@ -330,9 +331,11 @@ $(BUILD)/fuzz/%: $(BUILD)/obj/t/fuzz/%.o $(TOK_OBJ) $(IPC_OBJ)
 
 # configure runs again when `config`, a folder's list of files, or the
 # installed nginx changes; a module fits only the nginx it was built for.
+# Debian's sources come with the flags of its build (conf_flags); others are
+# configured with those that nginx itself tells, but for its other modules.
 NGX           := $(BUILD)/nginx
-NGX_STAMP     := $(shell { "$(NGINX)" -v 2>&1; \
-                     echo $(sort $(MODULE_SRC)); } | cksum)
+NGX_STAMP     := $(shell { "$(NGINX)" -V 2>&1; \
+                     echo $(NGINX_SRC) $(sort $(MODULE_SRC)); } | cksum)
 ifneq ($(NGX_STAMP),$(shell cat $(NGX)/stamp 2>/dev/null))
 .PHONY: $(NGX)/Makefile
 endif
@@ -344,7 +347,12 @@ $(NGX)/Makefile: config
 	$(call say,CONF,$(NGX))
 	@mkdir -p $(NGX)
 	@$(NGX_LOCK) \
-	here=$$PWD; cd $(NGINX_SRC) && . ./conf_flags && \
+	here=$$PWD; cd $(NGINX_SRC) && \
+	if [ -f conf_flags ]; then . ./conf_flags; else \
+	    eval "NGX_CONF_FLAGS=($$("$(NGINX)" -V 2>&1 | sed -nE \
+	        -e 's/--(add(-dynamic)?-module|builddir)=[^ ]*//g' \
+	        -e 's/^configure arguments: //p'))"; \
+	fi && \
 	./configure --with-cc-opt='-g -O2 -fPIC -D_GNU_SOURCE $(SAN)' \
 	    --with-ld-opt='-Wl,-z,relro -Wl,-z,now -fPIC $(SAN)' \
 	    "$${NGX_CONF_FLAGS[@]}" --add-dynamic-module="$$here" \
