@@ -492,6 +492,108 @@ check_writer_random(void)
     di_sbuf_free(&b);
 }
 
+/* Well-formed text as it must become, a byte at a time.  inner: of a string in
+ * a string, where line separators stay. */
+static size_t
+escape_slowly(const char *s, size_t n, bool inner, char *out)
+{
+    static const char named[] = "\"\\\n\r\t\b\f", names[] = "\"\\nrtbf";
+    const char *at;
+    char       *o = out;
+    size_t      i;
+
+    for (i = 0; i < n; i++) {
+        at = s[i] == '\0' ? NULL : strchr(named, s[i]);
+        if (at != NULL)
+            o += sprintf(o, "\\%c", names[at - named]);
+        else if ((unsigned char) s[i] < 0x20)
+            o += sprintf(o, "\\u%04x", (unsigned) s[i]);
+        else if (!inner && n - i >= 2 && memcmp(s + i, "\xc2\x85", 2) == 0)
+            o += sprintf(o, "\\u0085"), i++;
+        else if (!inner && n - i >= 3 && memcmp(s + i, "\xe2\x80\xa8", 3) == 0)
+            o += sprintf(o, "\\u2028"), i += 2;
+        else if (!inner && n - i >= 3 && memcmp(s + i, "\xe2\x80\xa9", 3) == 0)
+            o += sprintf(o, "\\u2029"), i += 2;
+        else
+            *o++ = s[i];
+    }
+
+    return (size_t) (o - out);
+}
+
+/* Both ways of writing known text, into room for the most that there can be
+ * and no more. */
+static void
+check_known(const char *s, size_t n)
+{
+    char      slow[256], *room = malloc(n * DI_JSON_GROWTH_MAX + 1);
+    di_sbuf_t b = { 0 };
+    size_t    want = escape_slowly(s, n, false, slow);
+
+    CHECK_EQ_INT(di_json_put_known(room, s, n) - room, want);
+    CHECK(memcmp(room, slow, want) == 0);
+    free(room);
+
+    want = escape_slowly(s, n, true, slow);
+    di_json_add_inner(&b, s, n);
+    CHECK_EQ_INT(b.len, want);
+    CHECK(want == 0 || memcmp(b.data, slow, want) == 0);
+    di_sbuf_free(&b);
+}
+
+/* What is special, and what looks like it, at each place of short texts, once
+ * and twice. */
+static void
+check_places(void)
+{
+    static const char *const parts[] = {
+        "\"", "\\", "\n", "\x01", "\x1f", " ", "\x7f", "\xc2\x85", "\xc2\xa0",
+        "\xe2\x80\xa8", "\xe2\x80\xa9", "\xe2\x82\xac", "\xe3\x80\x80",
+        "\xf0\x9f\x98\x80", "!", "#", "[", "]", "\x1e\x1f", "\"\\",
+    };
+    char   text[40];
+    size_t n, at, second, i, len;
+
+    for (n = 0; n < 20; n++) {
+        for (i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+            len = strlen(parts[i]);
+            for (at = 0; at <= n; at++) {
+                for (second = at; second <= n; second += 3) {
+                    memset(text, 'a', sizeof(text));
+                    memcpy(text + at, parts[i], len);
+                    memcpy(text + second + len, parts[i], len);
+                    check_known(text, n + 2 * len);
+                }
+            }
+        }
+    }
+}
+
+static void
+check_u64(uint64_t v)
+{
+    char want[32], text[32];
+
+    (void) snprintf(want, sizeof(want), "%llu", (unsigned long long) v);
+    *di_json_put_u64(text, v) = '\0';
+    CHECK_EQ_STR(text, want);
+}
+
+static void
+check_numbers(void)
+{
+    uint64_t v, ten;
+
+    for (v = 0; v < 20000; v++)
+        check_u64(v);
+    for (ten = 1; ten <= UINT64_MAX / 10; ten *= 10) {
+        check_u64(ten * 10 - 1);
+        check_u64(ten * 10);
+        check_u64(ten * 10 + 1);
+    }
+    check_u64(UINT64_MAX);
+}
+
 static void
 check_nomem(void)
 {
@@ -544,6 +646,8 @@ main(void)
     check_random();
     check_writer();
     check_writer_random();
+    check_places();
+    check_numbers();
     check_nomem();
     return check_done("json");
 }

@@ -108,6 +108,36 @@ di_sbuf_room(di_sbuf_t *b, size_t more)
     return (!b->failed && more <= b->cap - b->len) || di_sbuf_grow(b, more);
 }
 
+/* memcpy() without a call for up to 16 bytes, as pieces of output mostly are;
+ * a length that is known is copied in a few moves anyway. */
+static inline void
+di_copy(char *to, const char *from, size_t len)
+{
+    uint64_t a, b;
+    uint32_t c, d;
+
+    if (__builtin_constant_p(len) || len > 16) {
+        memcpy(to, from, len);
+
+    } else if (len >= 8) {
+        memcpy(&a, from, 8);
+        memcpy(&b, from + len - 8, 8);
+        memcpy(to, &a, 8);
+        memcpy(to + len - 8, &b, 8);
+
+    } else if (len >= 4) {
+        memcpy(&c, from, 4);
+        memcpy(&d, from + len - 4, 4);
+        memcpy(to, &c, 4);
+        memcpy(to + len - 4, &d, 4);
+
+    } else if (len > 0) {
+        to[0] = from[0];
+        to[len / 2] = from[len / 2];
+        to[len - 1] = from[len - 1];
+    }
+}
+
 /* di_sbuf_add() without a call where there is room, as there mostly is. */
 static inline void
 di_sbuf_piece(di_sbuf_t *b, const char *data, size_t len)
@@ -117,7 +147,7 @@ di_sbuf_piece(di_sbuf_t *b, const char *data, size_t len)
         return;
     }
 
-    memcpy(b->data + b->len, data, len);
+    di_copy(b->data + b->len, data, len);
     b->len += len;
 }
 
@@ -171,7 +201,7 @@ void di_json_add_logprob(di_sbuf_t *b, float v);
 static inline char *
 di_put(char *p, const char *data, size_t len)
 {
-    memcpy(p, data, len);
+    di_copy(p, data, len);
     return p + len;
 }
 

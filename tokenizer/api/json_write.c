@@ -69,29 +69,35 @@ di_sbuf_free(di_sbuf_t *b)
     memset(b, 0, sizeof(*b));
 }
 
+/* What stands behind the backslash; 0: there is no short form. */
+static const char short_form[256] = {
+    ['"'] = '"', ['\\'] = '\\', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't',
+    ['\b'] = 'b', ['\f'] = 'f',
+};
+
 static char *
-put_escape(char *p, unsigned c)
+put_long_escape(char *p, unsigned c)
 {
     static const char hex[] = "0123456789abcdef";
 
     *p++ = '\\';
-
-    switch (c) {
-    case '"':  *p++ = '"';  return p;
-    case '\\': *p++ = '\\'; return p;
-    case '\n': *p++ = 'n';  return p;
-    case '\r': *p++ = 'r';  return p;
-    case '\t': *p++ = 't';  return p;
-    case '\b': *p++ = 'b';  return p;
-    case '\f': *p++ = 'f';  return p;
-    }
-
     *p++ = 'u';
     *p++ = hex[c >> 12 & 15];
     *p++ = hex[c >> 8 & 15];
     *p++ = hex[c >> 4 & 15];
     *p++ = hex[c & 15];
     return p;
+}
+
+static inline char *
+put_escape(char *p, unsigned c)
+{
+    if (c > 0xff || short_form[c] == 0)
+        return put_long_escape(p, c);
+
+    p[0] = '\\';
+    p[1] = short_form[c];
+    return p + 2;
 }
 
 static void
@@ -172,52 +178,78 @@ static const bool known_special[256] = {
     [0xe2] = true,
 };
 
-/* Are these eight bytes ASCII that needs no escape? */
-static inline bool
-is_plain(const char *text)
-{
-    const uint64_t each = 0x0101010101010101u, high = 0x8080808080808080u;
-    uint64_t       w, quote, backslash;
+#define EACH(byte)  (UINT64_C(0x0101010101010101) * (byte))
 
-    memcpy(&w, text, sizeof(w));
-    quote = w ^ each * '"';
-    backslash = w ^ each * '\\';
-    return ((w | (w - each * 0x20) | (quote - each) | (backslash - each))
-            & high) == 0;
+/* The high bit of the first zero byte, and perhaps of some behind it. */
+static inline uint64_t
+zeros(uint64_t w)
+{
+    return (w - EACH(1)) & ~w & EACH(0x80);
+}
+
+/* How many of these eight bytes come before one that must be escaped. */
+static inline size_t
+count_inner(uint64_t w)
+{
+    uint64_t found = ((w - EACH(0x20)) & ~w & EACH(0x80))
+                     | zeros(w ^ EACH('"')) | zeros(w ^ EACH('\\'));
+
+    return found == 0 ? 8 : (size_t) __builtin_ctzll(found) / 8;
+}
+
+/* ... before one of known_special. */
+static inline size_t
+count_known(uint64_t w)
+{
+    uint64_t found = ((w - EACH(0x20)) & ~w & EACH(0x80))
+                     | zeros(w ^ EACH('"')) | zeros(w ^ EACH('\\'))
+                     | zeros(w ^ EACH(0xc2)) | zeros(w ^ EACH(0xe2));
+
+    return found == 0 ? 8 : (size_t) __builtin_ctzll(found) / 8;
+}
+
+/* One byte that is special, or the character that it begins.  What is behind
+ * its last byte in the text. */
+static inline const char *
+put_special(char **p, const char *text, const char *end)
+{
+    unsigned c = (unsigned char) *text;
+    size_t   n;
+
+    if (c < 0x80) {
+        *p = put_escape(*p, c);
+        return text + 1;
+    }
+
+    n = c == 0xc2 ? 2 : 3;
+    n = n > (size_t) (end - text) ? (size_t) (end - text) : n;
+    c = separator(text, n);
+    *p = c != 0 ? put_escape(*p, c) : di_put(*p, text, n);
+    return text + n;
 }
 
 char *
 di_json_put_known(char *p, const char *text, size_t len)
 {
     const char *end = text + len;
-    unsigned    c;
+    uint64_t    w;
     size_t      n;
 
-    while (text < end) {
-        if (end - text >= 8 && is_plain(text)) {
-            p = di_put(p, text, 8);
-            text += 8;
-            continue;
-        }
-
-        c = (unsigned char) *text;
-
-        if (!known_special[c]) {
-            *p++ = *text++;
-            continue;
-        }
-
-        if (c < 0x80) {
-            p = put_escape(p, c);
-            text++;
-            continue;
-        }
-
-        n = c == 0xc2 ? 2 : 3;
-        n = n > (size_t) (end - text) ? (size_t) (end - text) : n;
-        c = separator(text, n);
-        p = c != 0 ? put_escape(p, c) : di_put(p, text, n);
+    while (end - text >= 8) {
+        memcpy(&w, text, 8);
+        memcpy(p, &w, 8);
+        n = count_known(w);
+        p += n;
         text += n;
+        if (n < 8)
+            text = put_special(&p, text, end);
+    }
+
+    while (text < end) {
+        if (known_special[(unsigned char) *text])
+            text = put_special(&p, text, end);
+        else
+            *p++ = *text++;
     }
 
     return p;
@@ -263,21 +295,45 @@ di_json_add_token(di_sbuf_t *b, const char *bytes, size_t n,
     }
 }
 
+/* As di_json_put_known(), of what di_json_add_inner() escapes. */
+static char *
+put_inner(char *p, const char *text, size_t len)
+{
+    const char *end = text + len;
+    uint64_t    w;
+    size_t      n;
+
+    while (end - text >= 8) {
+        memcpy(&w, text, 8);
+        memcpy(p, &w, 8);
+        n = count_inner(w);
+        p += n;
+        text += n;
+        if (n < 8)
+            p = put_escape(p, (unsigned char) *text++);
+    }
+
+    while (text < end) {
+        if (class_of[(unsigned char) *text] == ESCAPE)
+            p = put_escape(p, (unsigned char) *text++);
+        else
+            *p++ = *text++;
+    }
+
+    return p;
+}
+
 void
 di_json_add_inner(di_sbuf_t *b, const char *text, size_t len)
 {
-    size_t i, run = 0;
+    size_t n;
 
-    for (i = 0; i < len; i++) {
-        if (class_of[(unsigned char) text[i]] != ESCAPE)
-            continue;
-
-        di_sbuf_add(b, text + run, i - run);
-        add_escape(b, (unsigned char) text[i]);
-        run = i + 1;
+    for (; len > 0; text += n, len -= n) {
+        n = len < 4096 ? len : 4096;
+        if (!di_sbuf_room(b, n * DI_JSON_GROWTH_MAX))
+            return;
+        b->len = (size_t) (put_inner(b->data + b->len, text, n) - b->data);
     }
-
-    di_sbuf_add(b, text + run, len - run);
 }
 
 void
@@ -288,23 +344,39 @@ di_json_add_string(di_sbuf_t *b, const char *text, size_t len)
     di_sbuf_lit(b, "\"");
 }
 
+/* Two digits of v < 100. */
+static inline char *
+put_two(char *p, uint32_t v)
+{
+    p[0] = (char) ('0' + v / 10);
+    p[1] = (char) ('0' + v % 10);
+    return p + 2;
+}
+
 char *
 di_json_put_u64(char *p, uint64_t v)
 {
-    char  digits[DI_JSON_U64_MAX];
-    char *d = digits + sizeof(digits);
+    uint32_t low;
 
-    if (v < 10) {
-        *p = (char) ('0' + v);
-        return p + 1;
+    if (v >= 10000) {
+        low = (uint32_t) (v % 10000);
+        p = di_json_put_u64(p, v / 10000);
+        return put_two(put_two(p, low / 100), low % 100);
     }
 
-    do {
-        *--d = (char) ('0' + v % 10);
-        v /= 10;
-    } while (v != 0);
+    low = (uint32_t) v;
+    if (low >= 100) {
+        if (low >= 1000)
+            p = put_two(p, low / 100);
+        else
+            *p++ = (char) ('0' + low / 100);
+        return put_two(p, low % 100);
+    }
 
-    return di_put(p, d, (size_t) (digits + sizeof(digits) - d));
+    if (low >= 10)
+        return put_two(p, low);
+    *p = (char) ('0' + low);
+    return p + 1;
 }
 
 void

@@ -176,7 +176,6 @@ di_out_close(di_out_t *out)
     di_sbuf_free(&out->fingerprint);
     di_sbuf_free(&out->head);
     di_sbuf_free(&out->tail);
-    di_sbuf_free(&out->last);
     di_sbuf_free(&out->taken);
     free(out);
 }
@@ -393,9 +392,6 @@ static void add_part(di_choice_out_t *c, di_item_t *item,
 static void
 give_args(di_choice_out_t *c)
 {
-    if (c->args.len == 0)
-        return;
-
     c->out->taken.len = 0;
     c->out->ops->item_part(c->out, c, di_out_last(c), c->args.data,
                            c->args.len, &c->out->taken);
@@ -417,7 +413,8 @@ end_item(di_choice_out_t *c)
         add_part(c, item, &rest);
     }
 
-    give_args(c);
+    if (c->args.len != 0)
+        give_args(c);
     c->nomem |= item->text.failed;
     item->closed = true;
     if (c->out->stream)
@@ -473,8 +470,7 @@ begin_item(di_choice_out_t *c, di_delta_kind_t kind, const char *name,
     if (out->stream)
         out->ops->item_begin(out, c, item);
 
-    c->nomem |= item->unknown.failed | out->head.failed | out->tail.failed
-                | out->last.failed;
+    c->nomem |= item->unknown.failed | out->head.failed | out->tail.failed;
     return item;
 }
 
@@ -714,7 +710,8 @@ flush(di_out_t *out, di_choice_out_t *c, bool *stopped)
 {
     bool fine = di_parse_flush(c->parse);
 
-    give_args(c);
+    if (c->args.len != 0)
+        give_args(c);
     c->stop = di_parse_stopped(c->parse);
     *stopped = c->stop >= 0 || c->cut;
     return fine && !failed(out, c) ? DI_OK : DI_ENOMEM;
@@ -735,16 +732,17 @@ di_out_tokens(di_out_t *out, uint32_t choice, const int32_t *tokens,
     if (rc != DI_OK)
         return rc == DI_EINVAL ? di_err_set(err, rc, 0, "no such choice") : rc;
 
-    *stopped = c->stop >= 0 || c->cut;
-    if (*stopped || c->reason != 0)
+    if (c->stop >= 0 || c->cut || c->reason != 0) {
+        *stopped = c->stop >= 0 || c->cut;
         return DI_OK;
+    }
 
     if (out->vocab == NULL)
         return di_err_set(err, DI_EINVAL, 0,
                           "token chunk received without a tokenizer");
 
-    entries = c->entries.n - c->entries.n_placed;
-    if (out->show_ends && entries != 0
+    entries = out->show_ends ? c->entries.n - c->entries.n_placed : 0;
+    if (entries != 0
         && entries != n_tokens + di_parse_held_tokens(c->parse))
         return di_err_set(err, DI_EINVAL, 0, "invalid log probabilities: %zu "
                           "log probabilities for %zu token IDs", entries,
@@ -762,10 +760,12 @@ di_out_tokens(di_out_t *out, uint32_t choice, const int32_t *tokens,
                                || out->official, alone);
         c->reasoning_tokens += di_parse_reasoning(c->parse);
         if (alone) {
-            give_args(c);
+            if (c->args.len != 0)
+                give_args(c);
             return failed(out, c) ? DI_ENOMEM : DI_OK;
         }
-        if (di_parse_stopped(c->parse) >= 0 && !out->official)
+        if (i + 1 < n_tokens && !out->official
+            && di_parse_stopped(c->parse) >= 0)
             break;
     }
 
@@ -784,9 +784,10 @@ di_out_text(di_out_t *out, uint32_t choice, const char *text, size_t len,
     if (rc != DI_OK)
         return rc;
 
-    *stopped = c->stop >= 0 || c->cut;
-    if (*stopped || c->reason != 0)
+    if (c->stop >= 0 || c->cut || c->reason != 0) {
+        *stopped = c->stop >= 0 || c->cut;
         return DI_OK;
+    }
 
     open_choice(out, c);
     c->tokens += n_tokens;

@@ -121,7 +121,8 @@ struct di_out_s {
     di_sbuf_t              head;
     size_t                 head_base;    /* Chat: of it, up to "choices":[  */
     di_sbuf_t              tail;
-    di_sbuf_t              last;         /* Responses                       */
+    size_t                 tail_entries; /* Responses: place of entries of
+                                          * log-probabilities in it         */
     uint64_t               sequence;     /* Responses                       */
     bool                   pinged;       /* Messages                        */
     size_t                 n_random;     /* of them not used yet: the first */

@@ -46,6 +46,23 @@ item_index(const di_choice_out_t *c, const di_item_t *item)
     return (size_t) (item - c->items);
 }
 
+/* What stands around an item's id in out->tail; the second where entries of
+ * log-probabilities come behind it. */
+#define ID_BEFORE  "\",\"item_id\":"
+#define ID_BEHIND  ",\"logprobs\":["
+
+/* The id of the item that is under way, as prepare_parts() left it. */
+static void
+write_known_id(const di_out_t *out, di_sbuf_t *b, const di_item_t *item)
+{
+    const size_t before = sizeof(ID_BEFORE) - 1;
+    const size_t behind = item->kind == DI_DELTA_TEXT ? sizeof(ID_BEHIND) - 1
+                          : 0;
+
+    di_sbuf_piece(b, out->tail.data + before,
+                  out->tail_entries - before - behind);
+}
+
 static void
 write_item_id(const di_out_t *out, di_sbuf_t *b, const di_item_t *item)
 {
@@ -69,9 +86,32 @@ write_item_id(const di_out_t *out, di_sbuf_t *b, const di_item_t *item)
     di_sbuf_lit(b, "\"");
 }
 
-/* A content part: empty when it is added, whole when it is done. */
+/* Where an item's text or arguments stand in a buffer as JSON: escaped once,
+ * then copied. */
+typedef struct {
+    bool   written;
+    size_t from;
+    size_t len;
+} text_t;
+
 static void
-write_part(di_sbuf_t *b, const di_item_t *item, bool whole)
+write_gathered(di_sbuf_t *b, const di_item_t *item, text_t *text)
+{
+    if (!text->written) {
+        text->from = b->len;
+        di_json_add_known(b, item->text.data, item->text.len);
+        text->len = b->len - text->from;
+        text->written = true;
+
+    } else if (di_sbuf_room(b, text->len)) {
+        memcpy(b->data + b->len, b->data + text->from, text->len);
+        b->len += text->len;
+    }
+}
+
+/* A content part: text NULL: empty, as it is added; else whole. */
+static void
+write_part(di_sbuf_t *b, const di_item_t *item, text_t *text)
 {
     if (item->kind == DI_DELTA_REASONING) {
         di_sbuf_lit(b, "{\"type\":\"reasoning_text\",\"text\":\"");
@@ -79,28 +119,28 @@ write_part(di_sbuf_t *b, const di_item_t *item, bool whole)
     } else {
         di_sbuf_lit(b, "{\"type\":\"output_text\",\"annotations\":[],"
                     "\"logprobs\":[");
-        if (whole)
+        if (text != NULL)
             di_sbuf_add(b, item->logprobs.data, item->logprobs.len);
         di_sbuf_lit(b, "],\"text\":\"");
     }
 
-    if (whole)
-        di_json_add_known(b, item->text.data, item->text.len);
+    if (text != NULL)
+        write_gathered(b, item, text);
     di_sbuf_lit(b, "\"}");
 }
 
 static void
-write_content(di_sbuf_t *b, const di_item_t *item, bool whole)
+write_content(di_sbuf_t *b, const di_item_t *item, text_t *text)
 {
     di_sbuf_lit(b, "\"content\":[");
-    if (whole)
-        write_part(b, item, true);
+    if (text != NULL)
+        write_part(b, item, text);
     di_sbuf_lit(b, "]");
 }
 
 static void
 write_call(const di_out_t *out, di_sbuf_t *b, const di_item_t *item,
-           bool whole)
+           text_t *text)
 {
     const di_tool_t *tool = item->tool;
 
@@ -109,7 +149,7 @@ write_call(const di_out_t *out, di_sbuf_t *b, const di_item_t *item,
 
     if (tool_kind(item) == DI_TOOL_SEARCH) {
         di_sbuf_lit(b, "\",\"execution\":\"client\",\"arguments\":");
-        if (whole)
+        if (text != NULL)
             di_out_write_input(out, b, &item->text);
         else
             di_sbuf_lit(b, "{}");
@@ -132,42 +172,52 @@ write_call(const di_out_t *out, di_sbuf_t *b, const di_item_t *item,
     else
         di_sbuf_lit(b, "\",\"arguments\":\"");
 
-    if (whole)
-        di_json_add_known(b, item->text.data, item->text.len);
+    if (text != NULL)
+        write_gathered(b, item, text);
     di_sbuf_lit(b, "\"");
 }
 
-/* Empty when it is added, whole when it is done. */
+/* {"type":"...","id": */
 static void
-write_item(const di_out_t *out, di_sbuf_t *b, const di_item_t *item,
-           bool whole)
+write_item_type(di_sbuf_t *b, const di_item_t *item)
 {
-    static const char *const of_tool[] = {
-        [DI_TOOL_FUNCTION] = "function_call",
-        [DI_TOOL_CUSTOM] = "custom_tool_call",
-        [DI_TOOL_SEARCH] = "tool_search_call",
+    static const di_str_t of_tool[] = {
+        [DI_TOOL_FUNCTION] = DI_STR("{\"type\":\"function_call\",\"id\":"),
+        [DI_TOOL_CUSTOM] = DI_STR("{\"type\":\"custom_tool_call\",\"id\":"),
+        [DI_TOOL_SEARCH] = DI_STR("{\"type\":\"tool_search_call\",\"id\":"),
     };
+
+    if (item->kind == DI_DELTA_CALL)
+        di_sbuf_piece(b, of_tool[tool_kind(item)].data,
+                      of_tool[tool_kind(item)].len);
+    else if (item->kind == DI_DELTA_REASONING)
+        di_sbuf_lit(b, "{\"type\":\"reasoning\",\"id\":");
+    else
+        di_sbuf_lit(b, "{\"type\":\"message\",\"id\":");
+}
+
+/* What comes behind an item's id.  text NULL: empty, as it is added; else
+ * whole. */
+static void
+write_item_rest(const di_out_t *out, di_sbuf_t *b, const di_item_t *item,
+                text_t *text)
+{
     const di_choice_out_t *c = &out->choices[0];
-    bool                   cut;
 
-    cut = (c->reason == DI_END_LENGTH || c->reason == DI_END_FILTER)
-          && item == di_out_last(c);
-
-    di_sbuf_lit(b, "{\"type\":\"");
-    di_sbuf_str(b, item->kind == DI_DELTA_CALL ? of_tool[tool_kind(item)]
-                : item->kind == DI_DELTA_REASONING ? "reasoning" : "message");
-    di_sbuf_lit(b, "\",\"id\":");
-    write_item_id(out, b, item);
-    di_sbuf_lit(b, ",\"status\":\"");
-    di_sbuf_str(b, !whole ? "in_progress" : cut ? "incomplete" : "completed");
-    di_sbuf_lit(b, "\",");
+    if (text == NULL)
+        di_sbuf_lit(b, ",\"status\":\"in_progress\",");
+    else if ((c->reason == DI_END_LENGTH || c->reason == DI_END_FILTER)
+             && item == di_out_last(c))
+        di_sbuf_lit(b, ",\"status\":\"incomplete\",");
+    else
+        di_sbuf_lit(b, ",\"status\":\"completed\",");
 
     switch (item->kind) {
     case DI_DELTA_CALL:
-        write_call(out, b, item, whole);
+        write_call(out, b, item, text);
         break;
     case DI_DELTA_REASONING:
-        write_content(b, item, whole);
+        write_content(b, item, text);
         di_sbuf_lit(b, ",\"summary\":[],\"encrypted_content\":\"");
         di_sbuf_add(b, out->id.data, out->id.len);
         di_sbuf_lit(b, "-");
@@ -176,10 +226,10 @@ write_item(const di_out_t *out, di_sbuf_t *b, const di_item_t *item,
         break;
     default:
         di_sbuf_lit(b, "\"role\":\"assistant\",\"phase\":\"");
-        di_sbuf_str(b, whole && item->before_call ? "commentary"
+        di_sbuf_str(b, text != NULL && item->before_call ? "commentary"
                     : "final_answer");
         di_sbuf_lit(b, "\",");
-        write_content(b, item, whole);
+        write_content(b, item, text);
     }
 
     di_sbuf_lit(b, "}");
@@ -364,13 +414,17 @@ static void
 write_output(const di_out_t *out, di_sbuf_t *b, bool final)
 {
     const di_choice_out_t *c = &out->choices[0];
-    size_t                 i;
+    const di_item_t       *item;
 
     di_sbuf_lit(b, ",\"output\":[");
-    for (i = 0; final && i < c->n_items; i++) {
-        if (i > 0)
+    for (item = c->items; final && item < c->items + c->n_items; item++) {
+        text_t text = { 0 };
+
+        if (item > c->items)
             di_sbuf_lit(b, ",");
-        write_item(out, b, &c->items[i], true);
+        write_item_type(b, item);
+        write_item_id(out, b, item);
+        write_item_rest(out, b, item, &text);
     }
     di_sbuf_lit(b, "]");
 }
@@ -439,13 +493,13 @@ start(di_out_t *out)
 }
 
 /* What the item's part events begin with, up to the text, and go on with
- * behind it; if the item has log-probabilities, up to those. */
+ * behind it. */
 static void
 prepare_parts(di_out_t *out, const di_item_t *item)
 {
-    di_sbuf_t *head = &out->head, *tail = &out->tail, *last = &out->last;
+    di_sbuf_t *head = &out->head, *tail = &out->tail;
 
-    head->len = tail->len = last->len = 0;
+    head->len = tail->len = 0;
 
     if (item->kind == DI_DELTA_REASONING)
         di_sbuf_lit(head, EVENT("response.reasoning_text.delta")
@@ -460,16 +514,17 @@ prepare_parts(di_out_t *out, const di_item_t *item)
         di_sbuf_lit(head, EVENT("response.function_call_arguments.delta")
                     ",\"delta\":\"");
 
-    di_sbuf_lit(tail, "\",\"item_id\":");
+    di_sbuf_lit(tail, ID_BEFORE);
     write_item_id(out, tail, item);
-    if (item->kind == DI_DELTA_TEXT) {
-        di_sbuf_lit(tail, ",\"logprobs\":[");
-        di_sbuf_lit(last, "]");
-    }
+    if (item->kind == DI_DELTA_TEXT)
+        di_sbuf_lit(tail, ID_BEHIND);
 
-    di_sbuf_lit(last, ",\"output_index\":");
-    di_json_add_u64(last, item_index(&out->choices[0], item));
-    di_sbuf_lit(last, ",\"sequence_number\":");
+    out->tail_entries = tail->len;
+    if (item->kind == DI_DELTA_TEXT)
+        di_sbuf_lit(tail, "]");
+    di_sbuf_lit(tail, ",\"output_index\":");
+    di_json_add_u64(tail, item_index(&out->choices[0], item));
+    di_sbuf_lit(tail, ",\"sequence_number\":");
 }
 
 static void
@@ -479,36 +534,50 @@ write_place(const di_out_t *out, const di_item_t *item)
     di_json_add_u64(out->sse, item_index(&out->choices[0], item));
 }
 
+/* Its place and the end of an event of the item that is under way. */
 static void
-write_item_event(di_out_t *out, const di_item_t *item, bool done)
+end_item_event(di_out_t *out, const di_item_t *item)
+{
+    const size_t skipped = out->tail_entries
+                           + (item->kind == DI_DELTA_TEXT ? 1 : 0);
+
+    di_sbuf_piece(out->sse, out->tail.data + skipped,
+                  out->tail.len - skipped);
+    di_json_add_u64(out->sse, out->sequence++);
+    di_sbuf_lit(out->sse, "}\n\n");
+}
+
+static void
+write_item_event(di_out_t *out, const di_item_t *item, text_t *text)
 {
     di_sbuf_t *b = out->sse;
 
-    if (done)
+    if (text != NULL)
         di_sbuf_lit(b, EVENT("response.output_item.done") ",\"item\":");
     else
         di_sbuf_lit(b, EVENT("response.output_item.added") ",\"item\":");
 
-    write_item(out, b, item, done);
-    write_place(out, item);
-    end_event(out);
+    write_item_type(b, item);
+    write_known_id(out, b, item);
+    write_item_rest(out, b, item, text);
+    end_item_event(out, item);
 }
 
 static void
-write_part_event(di_out_t *out, const di_item_t *item, bool done)
+write_part_event(di_out_t *out, const di_item_t *item, text_t *text)
 {
     di_sbuf_t *b = out->sse;
 
-    if (done)
+    if (text != NULL)
         di_sbuf_lit(b, EVENT("response.content_part.done"));
     else
         di_sbuf_lit(b, EVENT("response.content_part.added"));
 
     di_sbuf_lit(b, ",\"content_index\":0,\"item_id\":");
-    write_item_id(out, b, item);
+    write_known_id(out, b, item);
     write_place(out, item);
     di_sbuf_lit(b, ",\"part\":");
-    write_part(b, item, done);
+    write_part(b, item, text);
     end_event(out);
 }
 
@@ -516,10 +585,13 @@ static void
 item_begin(di_out_t *out, di_choice_out_t *c, di_item_t *item)
 {
     (void) c;
-    write_item_event(out, item, false);
-    if (item->kind != DI_DELTA_CALL)
-        write_part_event(out, item, false);
     prepare_parts(out, item);
+    if (out->tail.failed)
+        return;
+
+    write_item_event(out, item, NULL);
+    if (item->kind != DI_DELTA_CALL)
+        write_part_event(out, item, NULL);
 }
 
 static void
@@ -534,16 +606,20 @@ item_part(di_out_t *out, di_choice_out_t *c, di_item_t *item,
         return;
 
     if (!di_sbuf_room(b, out->head.len + len * DI_JSON_GROWTH_MAX
-                      + out->tail.len + entries->len + out->last.len
-                      + DI_JSON_U64_MAX + 8))
+                      + out->tail.len + entries->len + DI_JSON_U64_MAX + 8))
         return;
 
     p = di_put(b->data + b->len, out->head.data, out->head.len);
     p = di_json_put_known(p, data, len);
-    p = di_put(p, out->tail.data, out->tail.len);
-    if (item->kind == DI_DELTA_TEXT && entries->len != 0)
+    if (entries->len != 0 && item->kind == DI_DELTA_TEXT) {
+        p = di_put(p, out->tail.data, out->tail_entries);
         p = di_put(p, entries->data, entries->len);
-    p = di_put(p, out->last.data, out->last.len);
+        p = di_put(p, out->tail.data + out->tail_entries,
+                   out->tail.len - out->tail_entries);
+    } else {
+        p = di_put(p, out->tail.data, out->tail.len);
+    }
+
     p = di_json_put_u64(p, out->sequence++);
     p = di_put_lit(p, "}\n\n");
     b->len = (size_t) (p - b->data);
@@ -551,7 +627,7 @@ item_part(di_out_t *out, di_choice_out_t *c, di_item_t *item,
 
 /* The text or the arguments are complete. */
 static void
-write_text_done(di_out_t *out, const di_item_t *item)
+write_text_done(di_out_t *out, const di_item_t *item, text_t *text)
 {
     di_sbuf_t *b = out->sse;
 
@@ -561,7 +637,7 @@ write_text_done(di_out_t *out, const di_item_t *item)
         di_sbuf_lit(b, EVENT("response.output_text.done"));
 
     di_sbuf_lit(b, ",\"content_index\":0,\"item_id\":");
-    write_item_id(out, b, item);
+    write_known_id(out, b, item);
     if (item->kind == DI_DELTA_TEXT) {
         di_sbuf_lit(b, ",\"logprobs\":[");
         di_sbuf_add(b, item->logprobs.data, item->logprobs.len);
@@ -570,12 +646,12 @@ write_text_done(di_out_t *out, const di_item_t *item)
     write_place(out, item);
     write_sequence(out);
     di_sbuf_lit(b, ",\"text\":\"");
-    di_json_add_known(b, item->text.data, item->text.len);
+    write_gathered(b, item, text);
     di_sbuf_lit(b, "\"}\n\n");
 }
 
 static void
-write_call_done(di_out_t *out, const di_item_t *item)
+write_call_done(di_out_t *out, const di_item_t *item, text_t *text)
 {
     di_sbuf_t *b = out->sse;
 
@@ -589,31 +665,33 @@ write_call_done(di_out_t *out, const di_item_t *item)
         di_sbuf_lit(b, EVENT("response.function_call_arguments.done")
                     ",\"arguments\":\"");
 
-    di_json_add_known(b, item->text.data, item->text.len);
+    write_gathered(b, item, text);
     di_sbuf_lit(b, "\",\"item_id\":");
-    write_item_id(out, b, item);
+    write_known_id(out, b, item);
     if (!out->official && tool_kind(item) == DI_TOOL_FUNCTION) {
         di_sbuf_lit(b, ",\"name\":\"");
         di_json_add_known(b, item->name.data, item->name.len);
         di_sbuf_lit(b, "\"");
     }
-    write_place(out, item);
-    end_event(out);
+    end_item_event(out, item);
 }
 
 static void
 item_end(di_out_t *out, di_choice_out_t *c, di_item_t *item)
 {
-    (void) c;
+    text_t text = { 0 };
+
+    if (c->nomem)
+        return;
 
     if (item->kind == DI_DELTA_CALL) {
-        write_call_done(out, item);
+        write_call_done(out, item, &text);
     } else {
-        write_text_done(out, item);
-        write_part_event(out, item, true);
+        write_text_done(out, item, &text);
+        write_part_event(out, item, &text);
     }
 
-    write_item_event(out, item, true);
+    write_item_event(out, item, &text);
 }
 
 static void

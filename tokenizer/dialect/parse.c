@@ -1142,11 +1142,14 @@ settle(di_parse_t *p)
 static void
 tell_piece(di_parse_t *p, uint64_t from, uint64_t end, uint32_t n_tokens)
 {
-    di_delta_t d = { .kind = DI_DELTA_PIECE, .from = from, .end = end,
-                     .n_tokens = n_tokens };
+    di_delta_t d;
 
-    if (p->rules->options.places)
-        p->sink(p->ctx, &d);
+    if (!p->rules->options.places)
+        return;
+
+    d = (di_delta_t) { .kind = DI_DELTA_PIECE, .from = from, .end = end,
+                       .n_tokens = n_tokens };
+    p->sink(p->ctx, &d);
 }
 
 /* Official: what is at the end of bytes is a piece. */
@@ -1521,7 +1524,7 @@ di_parse_flush(di_parse_t *p)
     if (official && p->stopped < 0 && held_is_whole(p))
         release_held(p);
 
-    if (!is_failed(p)) {
+    if (!is_broken(p)) {
         settle(p);
         if (official)
             give_empty_pieces(p);
