@@ -35,6 +35,10 @@ typedef struct {
 
 static ngx_int_t ngx_http_deepinfer_dispatch_one(
     ngx_http_deepinfer_sub_t *sub);
+static ngx_int_t ngx_http_deepinfer_pick(ngx_http_deepinfer_sub_t *sub,
+    ngx_http_deepinfer_engine_t **engine);
+static ngx_int_t ngx_http_deepinfer_submit(ngx_http_deepinfer_sub_t *sub,
+    ngx_http_deepinfer_engine_t *engine);
 static void ngx_http_deepinfer_choose(ngx_http_deepinfer_ctx_t *ctx,
     ngx_http_deepinfer_choice_t *choice);
 static ngx_uint_t ngx_http_deepinfer_queue_delay(
@@ -106,8 +110,39 @@ ngx_http_deepinfer_dispatch_waiting(ngx_http_deepinfer_pool_t *pool)
 static ngx_int_t
 ngx_http_deepinfer_dispatch_one(ngx_http_deepinfer_sub_t *sub)
 {
-    int                           rc;
-    di_err_t                      err;
+    ngx_int_t                     rc;
+    ngx_http_deepinfer_ctx_t     *ctx;
+    ngx_http_deepinfer_engine_t  *engine;
+
+    ctx = sub->ctx;
+
+    rc = ngx_http_deepinfer_pick(sub, &engine);
+
+    if (rc == NGX_OK) {
+        rc = ngx_http_deepinfer_submit(sub, engine);
+
+    } else if (rc == NGX_DONE) {
+        sub->held = 1;
+        return NGX_OK;
+    }
+
+    if (rc == NGX_ERROR && ctx->prepare.err.status == 503
+        && ctx->retry_after == 0)
+    {
+        ctx->retry_after = NGX_HTTP_DEEPINFER_RETRY_AFTER;
+    }
+
+    return rc;
+}
+
+
+/* NGX_OK: an engine; NGX_DONE: the submission is held until another one of
+ * its request ends; NGX_AGAIN and NGX_ERROR as above. */
+
+static ngx_int_t
+ngx_http_deepinfer_pick(ngx_http_deepinfer_sub_t *sub,
+    ngx_http_deepinfer_engine_t **engine)
+{
     di_api_err_t                 *e;
     ngx_http_deepinfer_ctx_t     *ctx;
     ngx_http_deepinfer_choice_t   choice;
@@ -118,7 +153,7 @@ ngx_http_deepinfer_dispatch_one(ngx_http_deepinfer_sub_t *sub)
     if (ctx->pool->main->drained) {
         di_api_err_set(e, 503, "server_error", "shutting_down", "",
                        "The server is shutting down.");
-        goto failed;
+        return NGX_ERROR;
     }
 
     ngx_http_deepinfer_choose(ctx, &choice);
@@ -131,35 +166,46 @@ ngx_http_deepinfer_dispatch_one(ngx_http_deepinfer_sub_t *sub)
 
         di_api_err_set(e, 503, "server_error", "engine_unavailable", "",
                        "No engine of this model is available.");
-        goto failed;
+        return NGX_ERROR;
     }
 
     if (choice.waiting >= (uint64_t) ctx->pool->queue) {
 
         if (ngx_http_deepinfer_others(sub)) {
-            sub->held = 1;
-            return NGX_OK;
+            return NGX_DONE;
         }
 
         ctx->retry_after = ngx_http_deepinfer_queue_delay(&choice);
         di_api_err_set(e, 429, "rate_limit_error", "queue_full", "",
                        "The model's queue is full: %llu requests wait.",
                        (unsigned long long) choice.waiting);
-        goto failed;
+        return NGX_ERROR;
     }
+
+    *engine = choice.engine;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_deepinfer_submit(ngx_http_deepinfer_sub_t *sub,
+    ngx_http_deepinfer_engine_t *engine)
+{
+    di_err_t       err;
+    di_api_err_t  *e;
 
     if (ngx_http_deepinfer_fit(sub,
-                di_ipc_client_welcome(choice.engine->client)->max_model_len)
+                       di_ipc_client_welcome(engine->client)->max_model_len)
         != NGX_OK)
     {
-        goto failed;
+        return NGX_ERROR;
     }
 
+    e = &sub->ctx->prepare.err;
     ngx_memzero(&err, sizeof(di_err_t));
 
-    rc = ngx_http_deepinfer_engine_submit(choice.engine, sub, &err);
-
-    switch (rc) {
+    switch (ngx_http_deepinfer_engine_submit(engine, sub, &err)) {
 
     case DI_OK:
         return NGX_OK;
@@ -170,29 +216,21 @@ ngx_http_deepinfer_dispatch_one(ngx_http_deepinfer_sub_t *sub)
     case DI_EINVAL:
         di_api_err_set(e, 400, "invalid_request_error", "", "", "%s",
                        err.text);
-        goto failed;
+        return NGX_ERROR;
 
     case DI_ELIMIT:
         di_api_err_set(e, 400, "invalid_request_error",
                        "context_length_exceeded",
-                       ctx->prepare.api->prompt,
+                       sub->ctx->prepare.api->prompt,
                        "A prompt of %u tokens is too long.",
                        sub->gen.n_prompt);
-        goto failed;
+        return NGX_ERROR;
 
     default:
         di_api_err_set(e, 500, "server_error", "", "",
                        "The request could not be given to an engine.");
-        goto failed;
+        return NGX_ERROR;
     }
-
-failed:
-
-    if (e->status == 503 && ctx->retry_after == 0) {
-        ctx->retry_after = NGX_HTTP_DEEPINFER_RETRY_AFTER;
-    }
-
-    return NGX_ERROR;
 }
 
 

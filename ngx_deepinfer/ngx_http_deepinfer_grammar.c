@@ -62,6 +62,8 @@ static ngx_http_deepinfer_compile_t *ngx_http_deepinfer_compile_create(
     ngx_http_deepinfer_main_conf_t *mcf, ngx_http_deepinfer_source_t *source);
 static ngx_int_t ngx_http_deepinfer_compile_start(
     ngx_http_deepinfer_compile_t *compile, ngx_http_deepinfer_ctx_t *ctx);
+static void ngx_http_deepinfer_compile_wait(
+    ngx_http_deepinfer_compile_t *compile, ngx_http_deepinfer_ctx_t *ctx);
 static void ngx_http_deepinfer_compile_handler(void *data, ngx_log_t *log);
 static void *ngx_http_deepinfer_compile_thread(void *data);
 #if (NGX_THREADS)
@@ -270,8 +272,7 @@ ngx_http_deepinfer_constrain(ngx_http_deepinfer_ctx_t *ctx)
     compile = ngx_http_deepinfer_compile_find(mcf, source);
 
     if (compile) {
-        ctx->queued = 1;
-        ngx_queue_insert_tail(&compile->waiters, &ctx->queue);
+        ngx_http_deepinfer_compile_wait(compile, ctx);
         return;
     }
 
@@ -286,8 +287,7 @@ ngx_http_deepinfer_constrain(ngx_http_deepinfer_ctx_t *ctx)
     rc = ngx_http_deepinfer_compile_start(compile, ctx);
 
     if (rc == NGX_AGAIN) {
-        ctx->queued = 1;
-        ngx_queue_insert_tail(&compile->waiters, &ctx->queue);
+        ngx_http_deepinfer_compile_wait(compile, ctx);
         return;
     }
 
@@ -306,6 +306,15 @@ ngx_http_deepinfer_constrain(ngx_http_deepinfer_ctx_t *ctx)
     ngx_http_deepinfer_fail(ctx, 503, "overloaded",
                             "Too many grammars are being compiled.");
     ngx_http_deepinfer_run(ctx);
+}
+
+
+static void
+ngx_http_deepinfer_compile_wait(ngx_http_deepinfer_compile_t *compile,
+    ngx_http_deepinfer_ctx_t *ctx)
+{
+    ctx->queued = 1;
+    ngx_queue_insert_tail(&compile->waiters, &ctx->queue);
 }
 
 

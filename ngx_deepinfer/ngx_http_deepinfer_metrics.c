@@ -63,6 +63,9 @@ typedef struct {
 } ngx_http_deepinfer_text_t;
 
 
+static ngx_int_t ngx_http_deepinfer_zone_create(ngx_slab_pool_t *shpool);
+static ngx_int_t ngx_http_deepinfer_zone_pools(ngx_shm_zone_t *zone,
+    ngx_slab_pool_t *shpool);
 static ngx_http_deepinfer_stats_t *ngx_http_deepinfer_zone_stats(
     ngx_slab_pool_t *shpool, ngx_str_t *name);
 static ngx_http_deepinfer_code_e ngx_http_deepinfer_code(ngx_uint_t status);
@@ -70,6 +73,7 @@ static void ngx_http_deepinfer_observe(ngx_http_deepinfer_histogram_t *h,
     const uint32_t *bounds, uint64_t value);
 static void ngx_http_deepinfer_printf(ngx_http_deepinfer_text_t *text,
     const char *fmt, ...);
+static ngx_buf_t *ngx_http_deepinfer_metrics_text(ngx_http_request_t *r);
 static void ngx_http_deepinfer_text_requests(ngx_http_deepinfer_text_t *text);
 static void ngx_http_deepinfer_text_codes(ngx_http_deepinfer_text_t *text,
     ngx_http_deepinfer_stats_t *stats);
@@ -161,39 +165,20 @@ static const ngx_http_deepinfer_gauge_t  ngx_http_deepinfer_gauges[] = {
 ngx_int_t
 ngx_http_deepinfer_zone_init(ngx_shm_zone_t *zone, void *data)
 {
-    ngx_uint_t                        i;
-    ngx_slab_pool_t                  *shpool;
-    ngx_http_deepinfer_pool_t       **pools;
-    ngx_http_deepinfer_shared_t      *shared;
-    ngx_http_deepinfer_main_conf_t   *mcf;
-
-    static ngx_str_t  none = ngx_string("");
+    ngx_slab_pool_t                 *shpool;
+    ngx_http_deepinfer_shared_t     *shared;
+    ngx_http_deepinfer_main_conf_t  *mcf;
 
     mcf = zone->data;
     shpool = (ngx_slab_pool_t *) zone->shm.addr;
-    shared = shpool->data;
 
-    if (shared == NULL) {
-
-        shared = ngx_slab_alloc(shpool, sizeof(ngx_http_deepinfer_shared_t));
-        if (shared == NULL) {
-            return NGX_ERROR;
-        }
-
-        shared->magic = NGX_HTTP_DEEPINFER_MAGIC;
-        shared->size = NGX_HTTP_DEEPINFER_SIZES;
-        ngx_queue_init(&shared->pools);
-        ngx_http_deepinfer_kept_init(&shared->responses);
-        ngx_http_deepinfer_kept_init(&shared->grammars);
-        ngx_memzero(&shared->compiling,
-                    sizeof(ngx_http_deepinfer_compiling_t));
-
-        /* room is made by the oldest record */
-
-        shpool->log_nomem = 0;
-
-        shpool->data = shared;
+    if (shpool->data == NULL
+        && ngx_http_deepinfer_zone_create(shpool) != NGX_OK)
+    {
+        return NGX_ERROR;
     }
+
+    shared = shpool->data;
 
     if (shared->magic != NGX_HTTP_DEEPINFER_MAGIC
         || shared->size != NGX_HTTP_DEEPINFER_SIZES)
@@ -210,7 +195,50 @@ ngx_http_deepinfer_zone_init(ngx_shm_zone_t *zone, void *data)
     mcf->grammars.shpool = shpool;
     mcf->compile_stats = &shared->compiling;
 
-    /* that of requests which no pool answers has an empty name */
+    return ngx_http_deepinfer_zone_pools(zone, shpool);
+}
+
+
+static ngx_int_t
+ngx_http_deepinfer_zone_create(ngx_slab_pool_t *shpool)
+{
+    ngx_http_deepinfer_shared_t  *shared;
+
+    shared = ngx_slab_alloc(shpool, sizeof(ngx_http_deepinfer_shared_t));
+    if (shared == NULL) {
+        return NGX_ERROR;
+    }
+
+    shared->magic = NGX_HTTP_DEEPINFER_MAGIC;
+    shared->size = NGX_HTTP_DEEPINFER_SIZES;
+    ngx_queue_init(&shared->pools);
+    ngx_http_deepinfer_kept_init(&shared->responses);
+    ngx_http_deepinfer_kept_init(&shared->grammars);
+    ngx_memzero(&shared->compiling, sizeof(ngx_http_deepinfer_compiling_t));
+
+    /* room is made by the oldest record */
+
+    shpool->log_nomem = 0;
+
+    shpool->data = shared;
+
+    return NGX_OK;
+}
+
+
+/* The counters of each pool, and of requests which no pool answers: those
+ * have an empty name. */
+
+static ngx_int_t
+ngx_http_deepinfer_zone_pools(ngx_shm_zone_t *zone, ngx_slab_pool_t *shpool)
+{
+    ngx_uint_t                        i;
+    ngx_http_deepinfer_pool_t       **pools;
+    ngx_http_deepinfer_main_conf_t   *mcf;
+
+    static ngx_str_t  none = ngx_string("");
+
+    mcf = zone->data;
 
     mcf->stats = ngx_http_deepinfer_zone_stats(shpool, &none);
 
@@ -376,13 +404,9 @@ ngx_http_deepinfer_observe(ngx_http_deepinfer_histogram_t *h,
 ngx_int_t
 ngx_http_deepinfer_metrics_handler(ngx_http_request_t *r)
 {
-    size_t                            size;
-    ngx_int_t                         rc;
-    ngx_buf_t                        *b;
-    ngx_uint_t                        i;
-    ngx_chain_t                       out;
-    ngx_http_deepinfer_text_t         text;
-    ngx_http_deepinfer_main_conf_t   *mcf;
+    ngx_int_t    rc;
+    ngx_buf_t   *b;
+    ngx_chain_t  out;
 
     if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
         return ngx_http_deepinfer_send_not_allowed(r, "GET, HEAD");
@@ -393,40 +417,11 @@ ngx_http_deepinfer_metrics_handler(ngx_http_request_t *r)
         return rc;
     }
 
-    mcf = ngx_http_get_module_main_conf(r, ngx_http_deepinfer_module);
-
-    text.main = mcf;
-    text.stats = mcf->stats;
-    text.pools = mcf->pools.elts;
-    text.n_pools = mcf->pools.nelts;
-
-    size = NGX_HTTP_DEEPINFER_LINES + ngx_http_deepinfer_codes;
-
-    for (i = 0; i < text.n_pools; i++) {
-        size += NGX_HTTP_DEEPINFER_POOL_LINES
-                + NGX_HTTP_DEEPINFER_ENGINE_LINES
-                  * text.pools[i]->engines.nelts;
-    }
-
-    b = ngx_create_temp_buf(r->pool, size * NGX_HTTP_DEEPINFER_LINE);
+    b = ngx_http_deepinfer_metrics_text(r);
     if (b == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    text.last = b->last;
-    text.end = b->end;
-
-    ngx_http_deepinfer_text_requests(&text);
-    ngx_http_deepinfer_text_grammars(&text);
-    ngx_http_deepinfer_text_up(&text);
-
-    for (i = 0; i < sizeof(ngx_http_deepinfer_gauges)
-                    / sizeof(ngx_http_deepinfer_gauge_t); i++)
-    {
-        ngx_http_deepinfer_text_gauge(&text, &ngx_http_deepinfer_gauges[i]);
-    }
-
-    b->last = text.last;
     b->last_buf = (r == r->main);
     b->last_in_chain = 1;
 
@@ -448,6 +443,54 @@ ngx_http_deepinfer_metrics_handler(ngx_http_request_t *r)
     out.next = NULL;
 
     return ngx_http_output_filter(r, &out);
+}
+
+
+static ngx_buf_t *
+ngx_http_deepinfer_metrics_text(ngx_http_request_t *r)
+{
+    size_t                           size;
+    ngx_buf_t                       *b;
+    ngx_uint_t                       i;
+    ngx_http_deepinfer_text_t        text;
+    ngx_http_deepinfer_main_conf_t  *mcf;
+
+    mcf = ngx_http_get_module_main_conf(r, ngx_http_deepinfer_module);
+
+    text.main = mcf;
+    text.stats = mcf->stats;
+    text.pools = mcf->pools.elts;
+    text.n_pools = mcf->pools.nelts;
+
+    size = NGX_HTTP_DEEPINFER_LINES + ngx_http_deepinfer_codes;
+
+    for (i = 0; i < text.n_pools; i++) {
+        size += NGX_HTTP_DEEPINFER_POOL_LINES
+                + NGX_HTTP_DEEPINFER_ENGINE_LINES
+                  * text.pools[i]->engines.nelts;
+    }
+
+    b = ngx_create_temp_buf(r->pool, size * NGX_HTTP_DEEPINFER_LINE);
+    if (b == NULL) {
+        return NULL;
+    }
+
+    text.last = b->last;
+    text.end = b->end;
+
+    ngx_http_deepinfer_text_requests(&text);
+    ngx_http_deepinfer_text_grammars(&text);
+    ngx_http_deepinfer_text_up(&text);
+
+    for (i = 0; i < sizeof(ngx_http_deepinfer_gauges)
+                    / sizeof(ngx_http_deepinfer_gauge_t); i++)
+    {
+        ngx_http_deepinfer_text_gauge(&text, &ngx_http_deepinfer_gauges[i]);
+    }
+
+    b->last = text.last;
+
+    return b;
 }
 
 

@@ -15,6 +15,8 @@
 #include <sys/un.h>
 
 
+static ngx_http_deepinfer_pool_t *ngx_http_deepinfer_pool_create(
+    ngx_conf_t *cf, ngx_http_deepinfer_main_conf_t *mcf, ngx_str_t *name);
 static char *ngx_http_deepinfer_pool_end(ngx_conf_t *cf,
     ngx_http_deepinfer_pool_t *pool);
 static char *ngx_http_deepinfer_pool_load(ngx_conf_t *cf,
@@ -29,6 +31,8 @@ static ngx_int_t ngx_http_deepinfer_pool_names(ngx_conf_t *cf,
     ngx_http_deepinfer_pool_t *pool,
     ngx_http_deepinfer_spelling_t *spelling);
 static void ngx_http_deepinfer_pool_unload(void *data);
+static char *ngx_http_deepinfer_engine_path(ngx_conf_t *cf, ngx_str_t *name,
+    ngx_str_t *path);
 static char *ngx_http_deepinfer_check_name(ngx_conf_t *cf,
     ngx_http_deepinfer_main_conf_t *mcf, ngx_str_t *name);
 
@@ -41,8 +45,7 @@ ngx_http_deepinfer_pool(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     char                       *rv;
     ngx_str_t                  *value;
     ngx_conf_t                  save;
-    ngx_pool_cleanup_t         *cln;
-    ngx_http_deepinfer_pool_t  *pool, **pp;
+    ngx_http_deepinfer_pool_t  *pool;
 
     value = cf->args->elts;
 
@@ -51,42 +54,11 @@ ngx_http_deepinfer_pool(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return rv;
     }
 
-    pool = ngx_pcalloc(cf->pool, sizeof(ngx_http_deepinfer_pool_t));
+    pool = ngx_http_deepinfer_pool_create(cf, mcf, &value[1]);
     if (pool == NULL) {
         return NGX_CONF_ERROR;
     }
 
-    pool->name = value[1];
-    pool->main = mcf;
-    pool->queue = NGX_CONF_UNSET;
-    pool->engine_timeout = NGX_CONF_UNSET_MSEC;
-
-    if (ngx_array_init(&pool->engines, cf->pool, 4,
-                       sizeof(ngx_http_deepinfer_engine_t))
-        != NGX_OK
-        || ngx_array_init(&pool->aliases, cf->pool, 4, sizeof(ngx_str_t))
-           != NGX_OK
-        || ngx_array_init(&pool->spellings, cf->pool, 1,
-                          sizeof(ngx_http_deepinfer_spelling_t *))
-           != NGX_OK)
-    {
-        return NGX_CONF_ERROR;
-    }
-
-    cln = ngx_pool_cleanup_add(cf->pool, 0);
-    if (cln == NULL) {
-        return NGX_CONF_ERROR;
-    }
-
-    cln->handler = ngx_http_deepinfer_pool_unload;
-    cln->data = pool;
-
-    pp = ngx_array_push(&mcf->pools);
-    if (pp == NULL) {
-        return NGX_CONF_ERROR;
-    }
-
-    *pp = pool;
     mcf->current = pool;
 
     save = *cf;
@@ -103,6 +75,54 @@ ngx_http_deepinfer_pool(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     return ngx_http_deepinfer_pool_end(cf, pool);
+}
+
+
+static ngx_http_deepinfer_pool_t *
+ngx_http_deepinfer_pool_create(ngx_conf_t *cf,
+    ngx_http_deepinfer_main_conf_t *mcf, ngx_str_t *name)
+{
+    ngx_pool_cleanup_t         *cln;
+    ngx_http_deepinfer_pool_t  *pool, **pp;
+
+    pool = ngx_pcalloc(cf->pool, sizeof(ngx_http_deepinfer_pool_t));
+    if (pool == NULL) {
+        return NULL;
+    }
+
+    pool->name = *name;
+    pool->main = mcf;
+    pool->queue = NGX_CONF_UNSET;
+    pool->engine_timeout = NGX_CONF_UNSET_MSEC;
+
+    if (ngx_array_init(&pool->engines, cf->pool, 4,
+                       sizeof(ngx_http_deepinfer_engine_t))
+        != NGX_OK
+        || ngx_array_init(&pool->aliases, cf->pool, 4, sizeof(ngx_str_t))
+           != NGX_OK
+        || ngx_array_init(&pool->spellings, cf->pool, 1,
+                          sizeof(ngx_http_deepinfer_spelling_t *))
+           != NGX_OK)
+    {
+        return NULL;
+    }
+
+    cln = ngx_pool_cleanup_add(cf->pool, 0);
+    if (cln == NULL) {
+        return NULL;
+    }
+
+    cln->handler = ngx_http_deepinfer_pool_unload;
+    cln->data = pool;
+
+    pp = ngx_array_push(&mcf->pools);
+    if (pp == NULL) {
+        return NULL;
+    }
+
+    *pp = pool;
+
+    return pool;
 }
 
 
@@ -411,8 +431,7 @@ ngx_http_deepinfer_pool_engine(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_deepinfer_main_conf_t *mcf = conf;
 
-    u_char                        c;
-    size_t                        i;
+    char                         *rv;
     ngx_str_t                    *value, path;
     ngx_uint_t                    n;
     ngx_http_deepinfer_pool_t    *pool;
@@ -421,39 +440,9 @@ ngx_http_deepinfer_pool_engine(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     pool = mcf->current;
     value = cf->args->elts;
 
-    if (ngx_strncmp(value[1].data, "unix:", 5) != 0 || value[1].len == 5) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "invalid engine \"%V\", it must be \"unix:PATH\"",
-                           &value[1]);
-        return NGX_CONF_ERROR;
-    }
-
-    path.data = value[1].data + 5;
-    path.len = value[1].len - 5;
-
-    if (ngx_conf_full_name(cf->cycle, &path, 0) != NGX_OK) {
-        return NGX_CONF_ERROR;
-    }
-
-    if (path.len >= sizeof(((struct sockaddr_un *) 0)->sun_path)) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "too long path in engine \"%V\", at most %uz "
-                           "bytes are allowed", &value[1],
-                           sizeof(((struct sockaddr_un *) 0)->sun_path) - 1);
-        return NGX_CONF_ERROR;
-    }
-
-    /* the path is a label of metrics */
-
-    for (i = 0; i < path.len; i++) {
-        c = path.data[i];
-
-        if (c < 0x20 || c == 0x7f || c == '"' || c == '\\') {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "invalid character in engine \"%V\"",
-                               &value[1]);
-            return NGX_CONF_ERROR;
-        }
+    rv = ngx_http_deepinfer_engine_path(cf, &value[1], &path);
+    if (rv != NGX_CONF_OK) {
+        return rv;
     }
 
     engine = pool->engines.elts;
@@ -475,6 +464,53 @@ ngx_http_deepinfer_pool_engine(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     engine->name = value[1];
     engine->path = (char *) path.data;
+
+    return NGX_CONF_OK;
+}
+
+
+/* The absolute path in "unix:PATH". */
+
+static char *
+ngx_http_deepinfer_engine_path(ngx_conf_t *cf, ngx_str_t *name,
+    ngx_str_t *path)
+{
+    u_char  c;
+    size_t  i;
+
+    if (ngx_strncmp(name->data, "unix:", 5) != 0 || name->len == 5) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid engine \"%V\", it must be \"unix:PATH\"",
+                           name);
+        return NGX_CONF_ERROR;
+    }
+
+    path->data = name->data + 5;
+    path->len = name->len - 5;
+
+    if (ngx_conf_full_name(cf->cycle, path, 0) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    if (path->len >= sizeof(((struct sockaddr_un *) 0)->sun_path)) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "too long path in engine \"%V\", at most %uz "
+                           "bytes are allowed", name,
+                           sizeof(((struct sockaddr_un *) 0)->sun_path) - 1);
+        return NGX_CONF_ERROR;
+    }
+
+    /* the path is a label of metrics */
+
+    for (i = 0; i < path->len; i++) {
+        c = path->data[i];
+
+        if (c < 0x20 || c == 0x7f || c == '"' || c == '\\') {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "invalid character in engine \"%V\"", name);
+            return NGX_CONF_ERROR;
+        }
+    }
 
     return NGX_CONF_OK;
 }

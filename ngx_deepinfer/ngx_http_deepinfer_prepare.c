@@ -25,6 +25,10 @@ static void ngx_http_deepinfer_prepare_too_long(
     ngx_http_deepinfer_prepare_t *p);
 static u_char *ngx_http_deepinfer_body(ngx_http_deepinfer_prepare_t *p);
 static ngx_int_t ngx_http_deepinfer_read_file(ngx_buf_t *b, u_char *dst);
+static ngx_int_t ngx_http_deepinfer_prepare_params(
+    ngx_http_deepinfer_ctx_t *ctx);
+static ngx_int_t ngx_http_deepinfer_prepare_bias(
+    ngx_http_deepinfer_ctx_t *ctx);
 
 
 /* On return either p->ids is a prompt, or p->err says why there is none. */
@@ -478,14 +482,35 @@ ngx_http_deepinfer_prepare_free(ngx_http_deepinfer_prepare_t *p)
 ngx_int_t
 ngx_http_deepinfer_prepare_gen(ngx_http_deepinfer_ctx_t *ctx)
 {
-    size_t                  i;
-    di_logit_bias_t        *bias;
+    const di_req_params_t  *params;
+
+    if (ngx_http_deepinfer_prepare_params(ctx) != NGX_OK
+        || ngx_http_deepinfer_prepare_bias(ctx) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    params = ctx->prepare.params;
+
+    ctx->gen.stop_ids = params->stop_ids;
+    ctx->gen.n_stop_ids = (uint32_t) params->n_stop_ids;
+
+    ctx->n_subs = ngx_max(ctx->prepare.n_parts, 1);
+
+    ctx->subs = ngx_pcalloc(ctx->request->pool,
+                            ctx->n_subs * sizeof(ngx_http_deepinfer_sub_t));
+
+    return ctx->subs ? NGX_OK : NGX_ERROR;
+}
+
+
+static ngx_int_t
+ngx_http_deepinfer_prepare_params(ngx_http_deepinfer_ctx_t *ctx)
+{
     di_gen_params_t        *to;
-    di_gen_request_t       *gen;
     const di_req_params_t  *from;
 
-    gen = &ctx->gen;
-    to = &gen->params;
+    to = &ctx->gen.params;
     from = ctx->prepare.params;
 
     to->temperature = (float) from->temperature;
@@ -522,31 +547,38 @@ ngx_http_deepinfer_prepare_gen(ngx_http_deepinfer_ctx_t *ctx)
         }
     }
 
-    if (from->n_bias) {
-        bias = ngx_palloc(ctx->request->pool,
-                          from->n_bias * sizeof(di_logit_bias_t));
-        if (bias == NULL) {
-            return NGX_ERROR;
-        }
+    return NGX_OK;
+}
 
-        for (i = 0; i < from->n_bias; i++) {
-            bias[i].id = from->bias[i].id;
-            bias[i].bias = from->bias[i].bias;
-        }
 
-        gen->bias = bias;
-        gen->n_bias = (uint32_t) from->n_bias;
+static ngx_int_t
+ngx_http_deepinfer_prepare_bias(ngx_http_deepinfer_ctx_t *ctx)
+{
+    size_t                  i;
+    di_logit_bias_t        *bias;
+    const di_req_params_t  *from;
+
+    from = ctx->prepare.params;
+
+    if (from->n_bias == 0) {
+        return NGX_OK;
     }
 
-    gen->stop_ids = from->stop_ids;
-    gen->n_stop_ids = (uint32_t) from->n_stop_ids;
+    bias = ngx_palloc(ctx->request->pool,
+                      from->n_bias * sizeof(di_logit_bias_t));
+    if (bias == NULL) {
+        return NGX_ERROR;
+    }
 
-    ctx->n_subs = ngx_max(ctx->prepare.n_parts, 1);
+    for (i = 0; i < from->n_bias; i++) {
+        bias[i].id = from->bias[i].id;
+        bias[i].bias = from->bias[i].bias;
+    }
 
-    ctx->subs = ngx_pcalloc(ctx->request->pool,
-                            ctx->n_subs * sizeof(ngx_http_deepinfer_sub_t));
+    ctx->gen.bias = bias;
+    ctx->gen.n_bias = (uint32_t) from->n_bias;
 
-    return ctx->subs ? NGX_OK : NGX_ERROR;
+    return NGX_OK;
 }
 
 

@@ -23,6 +23,7 @@ typedef struct {
     ngx_str_t                      id;          /* of the response */
     ngx_str_t                      after;       /* an item's id; NULL: none */
     size_t                         limit;       /* items of a page */
+    unsigned                       below:1;     /* the path goes on behind id */
     unsigned                       items:1;     /* the list of input items */
     unsigned                       asc:1;       /* the oldest first */
 } ngx_http_deepinfer_lookup_t;
@@ -30,6 +31,8 @@ typedef struct {
 
 static ngx_int_t ngx_http_deepinfer_stored_handler(ngx_http_request_t *r,
     ngx_str_t *path);
+static ngx_http_deepinfer_lookup_t *ngx_http_deepinfer_lookup_create(
+    ngx_http_request_t *r, ngx_str_t *path);
 static ngx_int_t ngx_http_deepinfer_lookup_args(
     ngx_http_deepinfer_lookup_t *lookup, di_api_err_t *err);
 static ngx_int_t ngx_http_deepinfer_lookup_start(
@@ -63,22 +66,61 @@ ngx_http_deepinfer_responses_handler(ngx_http_request_t *r)
 static ngx_int_t
 ngx_http_deepinfer_stored_handler(ngx_http_request_t *r, ngx_str_t *path)
 {
-    u_char                       *slash;
     ngx_int_t                     rc;
     ngx_str_t                     id;
     di_api_err_t                  err;
-    ngx_http_cleanup_t           *cln;
     ngx_http_deepinfer_lookup_t  *lookup;
 
     if (ngx_http_deepinfer_request_id(r, &id) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
+    lookup = ngx_http_deepinfer_lookup_create(r, path);
+    if (lookup == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))
+        && (lookup->below || r->method != NGX_HTTP_DELETE))
+    {
+        return ngx_http_deepinfer_send_not_allowed(r,
+                                        lookup->below ? "GET, HEAD"
+                                                      : "GET, HEAD, DELETE");
+    }
+
+    rc = ngx_http_discard_request_body(r);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    ngx_memzero(&err, sizeof(di_api_err_t));
+
+    if (lookup->below && !lookup->items) {
+        di_api_err_set(&err, NGX_HTTP_NOT_FOUND, "invalid_request_error",
+                       "not_found", "", "There is nothing at this address.");
+        return ngx_http_deepinfer_send_error(r, &err, 0);
+    }
+
+    if (ngx_http_deepinfer_lookup_args(lookup, &err) != NGX_OK) {
+        return ngx_http_deepinfer_send_error(r, &err, 0);
+    }
+
+    return ngx_http_deepinfer_lookup_start(lookup);
+}
+
+
+static ngx_http_deepinfer_lookup_t *
+ngx_http_deepinfer_lookup_create(ngx_http_request_t *r, ngx_str_t *path)
+{
+    u_char                       *slash;
+    ngx_http_cleanup_t           *cln;
+    ngx_http_deepinfer_lookup_t  *lookup;
+
     lookup = ngx_pcalloc(r->pool, sizeof(ngx_http_deepinfer_lookup_t));
     cln = ngx_http_cleanup_add(r, 0);
 
     if (lookup == NULL || cln == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        return NULL;
     }
 
     cln->handler = ngx_http_deepinfer_lookup_cleanup;
@@ -93,37 +135,14 @@ ngx_http_deepinfer_stored_handler(ngx_http_request_t *r, ngx_str_t *path)
 
     if (slash) {
         lookup->id.len = slash - path->data;
+        lookup->below = 1;
         lookup->items = (path->data + path->len - slash
                          == sizeof("/input_items") - 1
                          && ngx_strncmp(slash, "/input_items",
                                         sizeof("/input_items") - 1) == 0);
     }
 
-    if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))
-        && (slash || r->method != NGX_HTTP_DELETE))
-    {
-        return ngx_http_deepinfer_send_not_allowed(r, slash ? "GET, HEAD"
-                                                    : "GET, HEAD, DELETE");
-    }
-
-    rc = ngx_http_discard_request_body(r);
-    if (rc != NGX_OK) {
-        return rc;
-    }
-
-    ngx_memzero(&err, sizeof(di_api_err_t));
-
-    if (slash && !lookup->items) {
-        di_api_err_set(&err, NGX_HTTP_NOT_FOUND, "invalid_request_error",
-                       "not_found", "", "There is nothing at this address.");
-        return ngx_http_deepinfer_send_error(r, &err, 0);
-    }
-
-    if (ngx_http_deepinfer_lookup_args(lookup, &err) != NGX_OK) {
-        return ngx_http_deepinfer_send_error(r, &err, 0);
-    }
-
-    return ngx_http_deepinfer_lookup_start(lookup);
+    return lookup;
 }
 
 

@@ -27,6 +27,18 @@ static ngx_int_t ngx_http_deepinfer_variable_value(
     ngx_str_t *value);
 static ngx_int_t ngx_http_deepinfer_number(ngx_http_deepinfer_ctx_t *ctx,
     ngx_str_t *value, uint64_t number);
+static ngx_int_t ngx_http_deepinfer_seconds(ngx_http_deepinfer_ctx_t *ctx,
+    ngx_str_t *value, uint64_t us);
+
+
+static ngx_str_t  ngx_http_deepinfer_finish_names[] = {
+    ngx_null_string,
+    ngx_string("stop"),
+    ngx_string("length"),
+    ngx_string("tool_calls"),
+    ngx_string("error"),
+    ngx_string("abort")
+};
 
 
 static ngx_http_variable_t  ngx_http_deepinfer_vars[] = {
@@ -117,17 +129,6 @@ static ngx_int_t
 ngx_http_deepinfer_variable_value(ngx_http_deepinfer_ctx_t *ctx,
     ngx_http_deepinfer_var_e var, ngx_str_t *value)
 {
-    uint64_t  ms;
-
-    static ngx_str_t  finishes[] = {
-        ngx_null_string,
-        ngx_string("stop"),
-        ngx_string("length"),
-        ngx_string("tool_calls"),
-        ngx_string("error"),
-        ngx_string("abort")
-    };
-
     switch (var) {
 
     case ngx_http_deepinfer_var_model:
@@ -173,23 +174,15 @@ ngx_http_deepinfer_variable_value(ngx_http_deepinfer_ctx_t *ctx,
             return NGX_DECLINED;
         }
 
-        value->data = ngx_pnalloc(ctx->request->pool, NGX_INT64_LEN + 4);
-        if (value->data == NULL) {
-            return NGX_ERROR;
-        }
-
-        ms = (ctx->first - ctx->start + 500) / 1000;
-        value->len = ngx_sprintf(value->data, "%uL.%03uL", ms / 1000,
-                                 ms % 1000)
-                     - value->data;
-        return NGX_OK;
+        return ngx_http_deepinfer_seconds(ctx, value,
+                                          ctx->first - ctx->start);
 
     case ngx_http_deepinfer_var_finish_reason:
         if (ctx->finish == ngx_http_deepinfer_finish_none) {
             return NGX_DECLINED;
         }
 
-        *value = finishes[ctx->finish];
+        *value = ngx_http_deepinfer_finish_names[ctx->finish];
         return NGX_OK;
 
     default: /* ngx_http_deepinfer_var_request_id */
@@ -209,6 +202,27 @@ ngx_http_deepinfer_number(ngx_http_deepinfer_ctx_t *ctx, ngx_str_t *value,
     }
 
     value->len = ngx_sprintf(value->data, "%uL", number) - value->data;
+
+    return NGX_OK;
+}
+
+
+/* As nginx writes times: seconds, and milliseconds behind a point. */
+
+static ngx_int_t
+ngx_http_deepinfer_seconds(ngx_http_deepinfer_ctx_t *ctx, ngx_str_t *value,
+    uint64_t us)
+{
+    uint64_t  ms;
+
+    value->data = ngx_pnalloc(ctx->request->pool, NGX_INT64_LEN + 4);
+    if (value->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    ms = (us + 500) / 1000;
+    value->len = ngx_sprintf(value->data, "%uL.%03uL", ms / 1000, ms % 1000)
+                 - value->data;
 
     return NGX_OK;
 }
