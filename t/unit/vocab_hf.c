@@ -285,6 +285,99 @@ test_faults(void)
     }
 }
 
+/* Other forms of the same added tokens, and what is wrong beside them. */
+static void
+test_added(void)
+{
+    static const char *const same[][2] = {
+        { "\"id\": 261, \"content\": \"<think>\"",
+          "\"content\": \"<think>\" , \"id\" : 261" },
+        { "\"content\": \"<think>\"", "\"content\": \"\\u003cthi\\u006ek>\"" },
+        { "\"lstrip\": false", "\"lstrip\": null" },
+        { "\"lstrip\": false", "\"single_word\": 0, \"x\": [{\"id\": 1}]" },
+        { "\"special\": true, \"normalized\": false, \"lstrip\": false",
+          "\"lstrip\":false,\"rstrip\":false,\"special\":true" },
+        { "null,\n", "null, \"added_tokens\": [{\"id\": 7, \"content\": "
+          "\"late\"}],\n" },
+        { "null,\n", "null, \"added_tokens\": [{\"id\": 7.5}],\n" },
+    };
+    static const char *const wrong[][2] = {
+        { "\"id\": 261", "\"id\": 261, \"id\": 261" },
+        { "\"special\": true", "\"special\": true, \"special\": true" },
+        { "\"lstrip\": false", "\"lstrip\": falsy" },
+        { "\"lstrip\": false", "\"lstrip\": falser" },
+        { "\"id\": 261", "\"id\": 0261" },
+        { "\"id\": 261,", "\"id\": 261" },
+        { "{\"id\": 261", "[\"id\": 261" },
+        { "\"content\": \"<think>\"", "\"content\": \"<\xc3\"" },
+    };
+    char        json[JSON_MAX];
+    di_vocab_t *v, *plain = open_vocab(NULL, NULL);
+    size_t      len, want;
+    di_err_t    err;
+
+    for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++) {
+        v = open_vocab(same[i][0], same[i][1]);
+        CHECK_EQ_INT(di_vocab_size(v), di_vocab_size(plain));
+        for (int32_t id = 0; id < (int32_t) di_vocab_size(plain); id++) {
+            const char *a = di_vocab_bytes(v, id, &len);
+            const char *b = di_vocab_bytes(plain, id, &want);
+
+            CHECK(len == want && (len == 0 || memcmp(a, b, len) == 0));
+            CHECK_EQ_INT(di_vocab_is_added(v, id),
+                         di_vocab_is_added(plain, id));
+            CHECK_EQ_INT(di_vocab_is_special(v, id),
+                         di_vocab_is_special(plain, id));
+        }
+        di_vocab_close(v);
+    }
+    di_vocab_close(plain);
+
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        len = make(json, wrong[i][0], wrong[i][1]);
+        err = (di_err_t) { 0 };
+        CHECK_EQ_INT(di_vocab_open_hf(json, len, &v, &err), DI_EFORMAT);
+        CHECK(strstr(err.text, "$.added_tokens") != NULL);
+    }
+}
+
+/* Characters and what is none at each place of a spelling. */
+static void
+test_spellings(void)
+{
+    static const char *const good[] = {
+        "\xc2\x80", "\xc3\xa9", "\xdf\xbf", "\xe2\x82\xac", "\xf0\x9f\x98\x80",
+        "\\n", "\\u00e9", "\x7f", "\xc4\xa0\xc4\xa0", "!", "#", "[", "]",
+    };
+    static const char *const bad[] = {
+        "\xc3", "\x80", "\xc3\xc3\xa9", "\xc3\xa9\xa9", "\xc0\x80", "\xc1\xbf",
+        "\xe2\x82", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xff",
+        "\x1f", "\n", "\\x", "\"",
+    };
+    const size_t n_good = sizeof(good) / sizeof(good[0]);
+    const size_t n_bad = sizeof(bad) / sizeof(bad[0]);
+    char         json[JSON_MAX], key[64];
+    size_t       len, i, before, behind;
+    di_vocab_t  *v;
+    int          rc;
+
+    for (i = 0; i < n_good + n_bad; i++) {
+        for (before = 1; before < 11; before++) {
+            for (behind = 0; behind < 5; behind += 4) {
+                snprintf(key, sizeof(key), "\"%.*s%s%.*s\": 260", (int) before,
+                         "zzzzzzzzzz",
+                         i < n_good ? good[i] : bad[i - n_good],
+                         (int) behind, "zzzz");
+                len = make(json, "\"zz\": 260", key);
+                rc = di_vocab_open_hf(json, len, &v, NULL);
+                CHECK_EQ_INT(rc == DI_OK, i < n_good);
+                if (rc == DI_OK)
+                    di_vocab_close(v);
+            }
+        }
+    }
+}
+
 /* Every beginning of the text is an error, and none is read past its end. */
 static void
 test_truncated(void)
@@ -514,6 +607,8 @@ main(int argc, char **argv)
     test_good();
     test_words();
     test_faults();
+    test_added();
+    test_spellings();
     test_truncated();
     test_nomem();
     test_folder();

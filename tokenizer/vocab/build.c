@@ -81,11 +81,23 @@ build_index_alloc(di_vocab_index_t *x, uint32_t n)
     return x->slots != NULL;
 }
 
+/* memcmp() without a call for up to 16 bytes, as nearly all spellings are. */
+static inline bool
+build_is_same(const char *a, const char *b, size_t len)
+{
+    if (len > 16)
+        return memcmp(a, b, len) == 0;
+    if (len > 8)
+        return di_vocab_few(a, 8) == di_vocab_few(b, 8)
+               && di_vocab_few(a + len - 8, 8) == di_vocab_few(b + len - 8, 8);
+    return len == 0 || di_vocab_few(a, len) == di_vocab_few(b, len);
+}
+
 static bool
 build_is_spelled(const di_build_t *b, uint32_t id, di_str_t s)
 {
     return b->tokens[id].len == s.len
-           && memcmp(b->tokens[id].data, s.data, s.len) == 0;
+           && build_is_same(b->tokens[id].data, s.data, s.len);
 }
 
 static inline uint64_t *
@@ -264,8 +276,8 @@ build_joined(const di_build_t *b, const di_build_rule_t *rule, uint32_t hint)
     if (!b->twice && hint < b->v->size) {
         s = b->tokens[hint];
         if (s.len > 0 && s.len == left + right
-            && memcmp(s.data, rule->left.data, left) == 0
-            && memcmp(s.data + left, rule->right.data, right) == 0)
+            && build_is_same(s.data, rule->left.data, left)
+            && build_is_same(s.data + left, rule->right.data, right))
             return (int32_t) hint;
     }
     if (left + right > sizeof(joined))

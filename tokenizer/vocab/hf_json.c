@@ -40,24 +40,6 @@ di_hf_json_deinit(di_hf_json_t *j)
     free(j->decoded);
 }
 
-char
-di_hf_json_peek(di_hf_json_t *j)
-{
-    while (j->at < j->end && (*j->at == ' ' || *j->at == '\n'
-                              || *j->at == '\t' || *j->at == '\r'))
-        j->at++;
-    return j->at < j->end ? *j->at : '\0';
-}
-
-int
-di_hf_json_take(di_hf_json_t *j, char c)
-{
-    if (di_hf_json_peek(j) != c || j->at == j->end)
-        return -1;
-    j->at++;
-    return 1;
-}
-
 /* Length of the UTF-8 sequence at s, which is not ASCII; 0: none is there. */
 static size_t
 hf_sequence(const uint8_t *s, size_t left)
@@ -189,13 +171,52 @@ hf_decode(di_hf_json_t *j, di_str_t *s)
     return -1;
 }
 
+#define HF_LAST        (UINT64_C(0x80) << 56)   /* of the eighth byte        */
+#define HF_EACH(byte)  (UINT64_C(0x0101010101010101) * (byte))
+
+/* The high bit of the first byte that is below `limit`, and perhaps of some
+ * behind it. */
+static inline uint64_t
+hf_below(uint64_t w, uint8_t limit)
+{
+    return (w - HF_EACH(limit)) & ~w & HF_EACH(0x80);
+}
+
+/* How many of the next eight bytes are of a string and can be skipped, being
+ * ASCII or whole characters of two bytes; the one behind them is looked at by
+ * itself. */
+static inline size_t
+hf_plain_bytes(uint64_t w)
+{
+    uint64_t stop = hf_below(w ^ HF_EACH('"'), 1)
+                    | hf_below(w ^ HF_EACH('\\'), 1) | hf_below(w, 0x20);
+    uint64_t high = w & HF_EACH(0x80), lead = high & w << 1;
+    uint64_t behind = lead << 8, goes_on = high ^ lead;
+    uint64_t wide = lead & w << 2;      /* leads three bytes or four         */
+    uint64_t low = lead & ~((w & HF_EACH(0x3e)) + HF_EACH(0x7f));
+                                        /* c0 or c1, which lead nothing      */
+
+    stop |= wide | low | (behind & ~goes_on) >> 8 | (goes_on & ~behind)
+            | (lead & HF_LAST);
+    return stop == 0 ? 8 : (size_t) __builtin_ctzll(stop) / 8;
+}
+
 /* Skip what needs no more than a glance: nearly all of a vocabulary. */
 static inline void
 hf_skip_plain(di_hf_json_t *j)
 {
     const uint8_t *at = (const uint8_t *) j->at;
     const uint8_t *end = (const uint8_t *) j->end;
+    uint64_t       w;
+    size_t         n;
 
+    while (end - at >= 8) {
+        memcpy(&w, at, 8);
+        n = hf_plain_bytes(w);
+        at += n;
+        if (n < 7)
+            break;
+    }
     while (end - at >= 2) {
         if (hf_byte(at[0]) == HF_PLAIN)
             at++;
@@ -243,20 +264,42 @@ di_hf_json_string(di_hf_json_t *j, di_str_t *s)
 int
 di_hf_json_u32(di_hf_json_t *j, uint32_t *u)
 {
-    const char *start;
+    const char *start, *at, *end = j->end;
     uint64_t    value = 0;
+    unsigned    digit;
 
     (void) di_hf_json_peek(j);
     start = j->at;
-    while (j->at < j->end && *j->at >= '0' && *j->at <= '9'
-           && value <= UINT32_MAX)
-        value = value * 10 + (uint64_t) (*j->at++ - '0');
-    if (j->at == start || value > UINT32_MAX
-        || (*start == '0' && j->at - start > 1))
+    for (at = start; at < end; at++) {
+        digit = (unsigned) (unsigned char) *at - '0';
+        if (digit > 9 || value > UINT32_MAX)
+            break;
+        value = value * 10 + digit;
+    }
+    j->at = at;
+    if (at == start || value > UINT32_MAX
+        || (*start == '0' && at - start > 1))
         return -1;
-    if (j->at < j->end && (*j->at == '.' || *j->at == 'e' || *j->at == 'E'))
+    if (at < end && (*at == '.' || *at == 'e' || *at == 'E'))
         return -1;
     *u = (uint32_t) value;
+    return 1;
+}
+
+int
+di_hf_json_bool(di_hf_json_t *j, bool *b)
+{
+    size_t left;
+
+    (void) di_hf_json_peek(j);
+    left = (size_t) (j->end - j->at);
+    if (left >= 4 && memcmp(j->at, "true", 4) == 0)
+        *b = true;
+    else if (left >= 5 && memcmp(j->at, "false", 5) == 0)
+        *b = false;
+    else
+        return -1;
+    j->at += *b ? 4 : 5;
     return 1;
 }
 

@@ -95,17 +95,36 @@ di_vocab_at(const di_vocab_t *v, int32_t id, size_t *len)
     return v->text + v->starts[id];
 }
 
+/* n bytes, 1 to 8, as a word. */
+static inline uint64_t
+di_vocab_few(const char *s, size_t n)
+{
+    const uint8_t *p = (const uint8_t *) s;
+    uint64_t       word;
+    uint32_t       low, high;
+
+    if (n == 8) {
+        memcpy(&word, s, 8);
+        return word;
+    }
+    if (n >= 4) {
+        memcpy(&low, s, 4);
+        memcpy(&high, s + n - 4, 4);
+        return low | (uint64_t) high << (n * 8 - 32);
+    }
+    return p[0] | (uint32_t) p[n / 2] << (n / 2 * 8)
+           | (uint32_t) p[n - 1] << (n * 8 - 8);
+}
+
 static inline uint32_t
 di_vocab_hash(const char *s, size_t len)
 {
     uint64_t h = len;
 
     while (len > 0) {
-        uint64_t word = 0;
-        size_t   n = len < 8 ? len : 8;
+        size_t n = len < 8 ? len : 8;
 
-        memcpy(&word, s, n);
-        h = (h ^ word) * 0x9e3779b97f4a7c15u;
+        h = (h ^ di_vocab_few(s, n)) * 0x9e3779b97f4a7c15u;
         h ^= h >> 32;
         s += n;
         len -= n;

@@ -24,6 +24,14 @@
 #define HF_ROOM_MAX      (1 << 20)  /* elements for which there is room
                                        before they are there                 */
 
+/* One of $.added_tokens. */
+typedef struct {
+    uint32_t id;
+    di_str_t content;           /* live as long as the cursor, or h->top     */
+    bool     special;
+    bool     late;              /* "normalized"                              */
+} hf_added_t;
+
 typedef struct {
     di_build_t   b;
     di_hf_json_t j;
@@ -34,6 +42,9 @@ typedef struct {
     bool         has_merges;
     json_t      *model;         /* object: the other fields of $.model       */
     json_t      *top;           /* object: the other fields of $             */
+    hf_added_t  *added;         /* [n_added] owned                           */
+    size_t       n_added;
+    size_t       added_room;
     char        *patterns[HF_SPLITS_MAX];   /* of the splits before the
                                    bytes, in order; owned                    */
     size_t       n_patterns;
@@ -180,6 +191,12 @@ hf_read_merges(hf_build_t *h)
     }
 }
 
+static bool
+hf_is(di_str_t s, const char *name)
+{
+    return s.len == strlen(name) && memcmp(s.data, name, s.len) == 0;
+}
+
 /* Keep the value of a key in an object. */
 static int
 hf_keep(hf_build_t *h, json_t *object, const char *at, di_str_t key)
@@ -194,12 +211,6 @@ hf_keep(hf_build_t *h, json_t *object, const char *at, di_str_t key)
     if (json_object_set_new(object, name, value) != 0)
         return hf_error(h, DI_ENOMEM, "%s: no memory", at);
     return DI_OK;
-}
-
-static bool
-hf_is(di_str_t s, const char *name)
-{
-    return s.len == strlen(name) && memcmp(s.data, name, s.len) == 0;
 }
 
 static int
@@ -230,6 +241,96 @@ hf_read_model(hf_build_t *h)
     return rc;
 }
 
+static hf_added_t *
+hf_new_added(hf_build_t *h)
+{
+    size_t      room = h->added_room == 0 ? 256 : h->added_room * 2;
+    hf_added_t *grown;
+
+    if (h->n_added == h->added_room) {
+        grown = realloc(h->added, room * sizeof(*grown));
+        if (grown == NULL)
+            return NULL;
+        h->added = grown;
+        h->added_room = room;
+    }
+    h->added[h->n_added] = (hf_added_t) { 0 };
+    return &h->added[h->n_added++];
+}
+
+/* An added token of the usual fields, none twice.  -1: it is no such. */
+static int
+hf_read_one_added(hf_build_t *h, hf_added_t *token)
+{
+    enum { ID = 1, CONTENT = 2 };
+    static const char *const flags[] = {
+        "special", "normalized", "lstrip", "rstrip", "single_word",
+    };
+    bool     on[5] = { false };
+    di_str_t key;
+    unsigned had = 0, bit;
+    int      more;
+
+    if (di_hf_json_take(&h->j, '{') < 0)
+        return -1;
+    while ((more = di_hf_json_key(&h->j, had == 0, &key)) > 0) {
+        int rc = -1;
+
+        bit = 0;
+        if (hf_is(key, "id")) {
+            bit = ID;
+            rc = di_hf_json_u32(&h->j, &token->id);
+        } else if (hf_is(key, "content")) {
+            bit = CONTENT;
+            rc = di_hf_json_string(&h->j, &token->content);
+        }
+        for (unsigned i = 0; bit == 0 && i < 5; i++) {
+            if (!hf_is(key, flags[i]))
+                continue;
+            rc = di_hf_json_bool(&h->j, &on[i]);
+            bit = 4u << i;
+            break;
+        }
+        if (rc < 0 || bit == 0 || (had & bit) != 0)
+            return -1;
+        had |= bit;
+    }
+    token->special = on[0];
+    token->late = on[1];
+    return more == 0 && (had & ID) != 0 && token->id < DI_MERGES_IDS_MAX - 1
+           && token->content.len > 0 && !on[2] && !on[3] && !on[4] ? 1 : -1;
+}
+
+/* $.added_tokens: as nearly all files have them they are read as they come,
+ * a tenth of the time to open a large vocabulary otherwise; whatever else is
+ * there is jansson's to judge. */
+static int
+hf_read_added(hf_build_t *h, di_str_t key)
+{
+    const di_hf_json_t start = h->j;
+    hf_added_t        *token;
+    int                more = di_hf_json_take(&h->j, '[');
+
+    h->n_added = 0;
+    while (more > 0) {
+        more = di_hf_json_item(&h->j, h->n_added == 0);
+        if (more == 0) {
+            (void) json_object_del(h->top, "added_tokens");
+            return DI_OK;
+        }
+        if (more > 0) {
+            token = hf_new_added(h);
+            if (token == NULL)
+                return di_build_nomem(&h->b);
+            more = hf_read_one_added(h, token);
+        }
+    }
+
+    h->j = start;
+    h->n_added = 0;
+    return hf_keep(h, h->top, "$", key);
+}
+
 static int
 hf_read_file(hf_build_t *h)
 {
@@ -244,8 +345,12 @@ hf_read_file(hf_build_t *h)
             break;
         if (more < 0)
             return hf_error(h, DI_EFORMAT, "$: no JSON object");
-        rc = hf_is(key, "model") && !h->has_vocab
-             ? hf_read_model(h) : hf_keep(h, h->top, "$", key);
+        if (hf_is(key, "model") && !h->has_vocab)
+            rc = hf_read_model(h);
+        else if (hf_is(key, "added_tokens"))
+            rc = hf_read_added(h, key);
+        else
+            rc = hf_keep(h, h->top, "$", key);
     }
     if (rc != DI_OK)
         return rc;
@@ -432,13 +537,14 @@ hf_read_options(hf_build_t *h)
 
 /* ------------------------------------------------------------ the tokens -- */
 
-/* Check an added token; *id: its id. */
+/* Take an added token that jansson has read. */
 static int
-hf_check_added(hf_build_t *h, size_t i, const json_t *added, uint32_t *id)
+hf_take_added(hf_build_t *h, size_t i, const json_t *added)
 {
     static const char *const refused[] = { "lstrip", "rstrip", "single_word" };
     const json_t *number = json_object_get(added, "id");
     const json_t *content = json_object_get(added, "content");
+    hf_added_t   *token;
 
     if (!json_is_integer(number) || json_integer_value(number) < 0)
         return hf_error(h, DI_EFORMAT, "$.added_tokens[%zu].id: no token id",
@@ -454,25 +560,36 @@ hf_check_added(hf_build_t *h, size_t i, const json_t *added, uint32_t *id)
             return hf_error(h, DI_EUNSUPPORTED, "$.added_tokens[%zu].%s: not "
                             "supported", i, refused[k]);
     }
-    *id = (uint32_t) json_integer_value(number);
+    token = hf_new_added(h);
+    if (token == NULL)
+        return di_build_nomem(&h->b);
+    *token = (hf_added_t) {
+        .id = (uint32_t) json_integer_value(number),
+        .content = { json_string_value(content),
+                     json_string_length(content) },
+        .special = json_is_true(json_object_get(added, "special")),
+        .late = json_is_true(json_object_get(added, "normalized")),
+    };
     return DI_OK;
 }
 
 /* The number of ids: one more than the largest. */
 static int
-hf_count(hf_build_t *h, const json_t *added)
+hf_count(hf_build_t *h)
 {
-    uint32_t size = h->n_tokens, id = 0;
-    int      rc;
+    const json_t *added = json_object_get(h->top, "added_tokens");
+    uint32_t      size = h->n_tokens;
+    int           rc;
 
     if (added != NULL && !json_is_null(added) && !json_is_array(added))
         return hf_error(h, DI_EFORMAT, "$.added_tokens: no array");
     for (size_t i = 0; i < json_array_size(added); i++) {
-        rc = hf_check_added(h, i, json_array_get(added, i), &id);
+        rc = hf_take_added(h, i, json_array_get(added, i));
         if (rc != DI_OK)
             return rc;
-        size = id >= size ? id + 1 : size;
     }
+    for (size_t i = 0; i < h->n_added; i++)
+        size = h->added[i].id >= size ? h->added[i].id + 1 : size;
     if (size == 0)
         return hf_error(h, DI_EFORMAT, "$.model.vocab: empty");
     h->b.v->size = size;
@@ -480,17 +597,14 @@ hf_count(hf_build_t *h, const json_t *added)
 }
 
 static int
-hf_enter_added(hf_build_t *h, const json_t *added)
+hf_enter_added(hf_build_t *h)
 {
     di_vocab_t *v = h->b.v;
 
-    for (size_t i = 0; i < json_array_size(added); i++) {
-        const json_t *token = json_array_get(added, i);
-        const json_t *content = json_object_get(token, "content");
-        uint32_t      id = (uint32_t) json_integer_value(
-                               json_object_get(token, "id"));
-        di_str_t      s = { json_string_value(content),
-                            json_string_length(content) };
+    for (size_t i = 0; i < h->n_added; i++) {
+        const hf_added_t *token = &h->added[i];
+        const uint32_t    id = token->id;
+        const di_str_t    s = token->content;
 
         if (v->kinds[id] == DI_VOCAB_NORMAL
             && (h->b.tokens[id].len != s.len
@@ -500,13 +614,12 @@ hf_enter_added(hf_build_t *h, const json_t *added)
         if (v->kinds[id] >= DI_VOCAB_USER)
             return hf_error(h, DI_EFORMAT, "$.added_tokens[%zu].id: %u is "
                             "that of another added token", i, id);
-        h->b.late[id] = json_is_true(json_object_get(token, "normalized"));
+        h->b.late[id] = token->late;
         if (h->b.late[id] && v->normal && !di_nfc_is(&v->nfc, s.data, s.len))
             return hf_error(h, DI_EUNSUPPORTED, "$.added_tokens[%zu].content: "
                             "not in NFC, which it is searched for in", i);
         h->b.tokens[id] = s;
-        v->kinds[id] = json_is_true(json_object_get(token, "special"))
-                       ? DI_VOCAB_CONTROL : DI_VOCAB_USER;
+        v->kinds[id] = token->special ? DI_VOCAB_CONTROL : DI_VOCAB_USER;
     }
     return DI_OK;
 }
@@ -514,9 +627,8 @@ hf_enter_added(hf_build_t *h, const json_t *added)
 static int
 hf_read_tokens(hf_build_t *h)
 {
-    const json_t *added = json_object_get(h->top, "added_tokens");
-    di_build_t   *b = &h->b;
-    int           rc = hf_count(h, added);
+    di_build_t *b = &h->b;
+    int         rc = hf_count(h);
 
     if (rc != DI_OK)
         return rc;
@@ -529,7 +641,7 @@ hf_read_tokens(hf_build_t *h)
     for (uint32_t i = 0; i < b->v->size; i++)
         b->v->kinds[i] = b->tokens[i].data != NULL ? DI_VOCAB_NORMAL
                                                    : DI_VOCAB_UNUSED;
-    rc = hf_enter_added(h, added);
+    rc = hf_enter_added(h);
     if (rc == DI_OK)
         rc = di_build_index(b);
     if (rc == DI_OK && b->twice)
@@ -622,6 +734,7 @@ di_vocab_open_hf(const char *json, size_t len, di_vocab_t **vocab,
         free(h.patterns[i]);
     json_decref(h.model);
     json_decref(h.top);
+    free(h.added);
     di_hf_json_deinit(&h.j);
     return rc;
 }
