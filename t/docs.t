@@ -1,5 +1,7 @@
 # Documents against the sources: every directive, variable, option, field and
-# metric is described, nothing else is, and nginx accepts what is shown.
+# metric is described, nothing else is, and what is shown works: nginx accepts
+# its fragments, JSON is JSON, and commands for curl, Python and the engine
+# run.
 #
 # Names are taken from the tables in the sources by their form, so a table
 # that is written otherwise fails here ("... were found").
@@ -12,6 +14,7 @@ use DI::Engine;
 use DI::Nginx;
 use DI::Proc;
 use File::Basename qw(dirname);
+use JSON::PP qw(decode_json);
 use Test::More;
 
 my $root = Cwd::abs_path(dirname(__FILE__) . '/..');
@@ -232,6 +235,104 @@ for my $path (sort glob("$root/docs/*.md"), "$root/README.md") {
     }
 }
 cmp_ok($tried, '>', 5, 'fragments were found');
+
+# --------------------------------------------------------------- examples --
+
+# Blocks of a language in the documents, [name, text] each; design.md shows
+# what is planned, too.
+sub blocks {
+    my ($language) = @_;
+    my @blocks;
+
+    for my $path (sort glob("$root/docs/*.md"), "$root/README.md") {
+        my ($name) = $path =~ m{([^/]+)$};
+
+        next if $name eq 'design.md';
+        push @blocks, map { [$name, $_] }
+                      DI::Proc::slurp($path) =~ /^```$language\n(.*?)^```/msg;
+    }
+    cmp_ok(scalar @blocks, '>', 0, "there are examples of $language");
+    return @blocks;
+}
+
+# Run a script of bash or Python; what it says goes to a file.
+my $dir = DI::Proc::tempdir();
+sub runs {
+    my ($name, $text, @command) = @_;
+
+    DI::Proc::spew("$dir/script", $text);
+    my $pid = DI::Proc::spawn(name => 'example', out => "$dir/output",
+                              cmd => [@command, "$dir/script"]);
+    DI::Proc::wait_until(300, sub { defined DI::Proc::status_of($pid) });
+    is(DI::Proc::status_of($pid), 0, "$name works")
+        or diag $text, DI::Proc::slurp("$dir/output");
+    DI::Proc::forget($pid);
+}
+
+for my $block (blocks('json')) {
+    ok(eval { decode_json($block->[1]) }, "$block->[0]: JSON is JSON")
+        or diag $block->[1];
+}
+
+# conf/nginx.conf before an engine, on another port and with other paths
+my $engine_of_curl = DI::Engine->start(kind => 'echo');
+my $example = text_of('conf/nginx.conf') =~ s/^.*?\nhttp \{\n(.*)\}\n\z/$1/sr;
+$example =~ s{model +/\S+;}{model @{[$engine_of_curl->model]};};
+$example =~ s{unix:\S+;}{unix:@{[$engine_of_curl->socket_path]};};
+$example =~ s{^\s*access_log /.*\n}{}mg;
+$example =~ s{listen 8080;}{listen 127.0.0.1:$port;};
+my $served = DI::Nginx->start(
+    main => "thread_pool default threads=2;\n", conf => $example);
+DI::Proc::eventually(sub {
+    system("curl -sf 127.0.0.1:$port/health > $dir/output") == 0;
+});
+
+# A command for curl ends where its quotes do.
+my $asked = 0;
+for my $block (blocks('sh')) {
+    my ($name, $text) = @$block;
+
+    while ($text =~ /^(curl (?:[^\n']|'[^']*')*)$/mg) {
+        my $command = $1 =~ s/localhost:8080/127.0.0.1:$port/gr;
+
+        runs("$name: " . ($command =~ /^(.{1,50})/)[0],
+             $command =~ s/^curl/curl -sS --fail-with-body/r, 'bash');
+        $asked++;
+    }
+}
+cmp_ok($asked, '>', 5, 'commands for curl were found');
+
+my $cache = $ENV{XDG_CACHE_HOME} // "$ENV{HOME}/.cache";
+my $python = $ENV{TEST_DEEPINFER_SDK_PYTHON}
+             // "$cache/ngx_deepinfer/sdk/bin/python";
+SKIP: {
+    skip 'no SDKs for the examples in Python', 1
+        if system("$python -c 'import openai' 2> /dev/null") != 0;
+    runs("$_->[0]: the example in Python",
+         $_->[1] =~ s/localhost:8080/127.0.0.1:$port/r, $python)
+        for blocks('python');
+}
+
+# Commands of the engine, in a folder with a model.gguf; no more runs of the
+# benchmark than one.  `serve` is what all other tests start.
+my $model_file = $ENV{TEST_DEEPINFER_MODEL}
+                 // (glob("$cache/ngx_deepinfer/*.gguf"))[0];
+SKIP: {
+    skip 'no model for the examples of the engine', 1
+        if !defined $model_file || !-r $model_file;
+    symlink(Cwd::abs_path($model_file), "$dir/model.gguf");
+    for my $block (blocks('sh')) {
+        my ($name, $text) = @$block;
+        my ($command) = $text =~
+            /((?:deepinfer-engine (?!serve|@)|build\/grammar-match)\S*)/;
+
+        next if !defined $command || $text =~ /systemctl|grammar-suite/;
+        $text =~ s/^(deepinfer-engine bench.*)/$1 --repeat 1/m;
+        $text =~ s/^make .*\n//mg;
+        runs("$name: $command", "set -e\ncd $dir\nPATH=$root/build:\$PATH\n"
+                                . $text =~ s{ build/}{ }gr, 'bash');
+    }
+}
 
 # Links between documents lead somewhere.
 for my $path (sort glob("$root/docs/*.md"), "$root/README.md") {
