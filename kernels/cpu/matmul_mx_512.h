@@ -8,7 +8,14 @@
  * of bfloat16 of them, which VDPBF16PS takes, the second of each first.
  * Without it the same is two FMAs on the halves as floats.
  *
- * Few rows multiply them where they are made, more rows an expanded piece.
+ * A single row of activations, as in decoding, is bound by these instructions
+ * more than by memory.  So blocks of a weight's row stay in quarters of their
+ * registers, and only what lies in a quarter is turned, which is half the
+ * work: a register then has dwords of 4 rows and 4 blocks, and 4 such
+ * registers are 4 independent chains, whose products take turns.  (One chain
+ * behind the other fills the schedulers with what waits: half as fast.)
+ *
+ * A few rows multiply pairs where they are made, more rows an expanded piece.
  *
  * 16 rows are more streams than the hardware follows: a panel is prefetched
  * while the one before it is read, in the order of its bytes.  In that of its
@@ -76,8 +83,8 @@ micro_load(const job_t *j, size_t p, size_t at, size_t n, __m512i *v)
 }
 
 /* Bytes of n blocks from b0 on, at most 16, of 16 rows: those of block i at
- * to[i]. */
-DI_VEC_INLINE void
+ * to[i].  True: one of them is 255, not a number. */
+DI_VEC_INLINE bool
 micro_scale_bytes(const job_t *j, size_t p, size_t b0, size_t n,
                   uint8_t (*to)[16])
 {
@@ -91,6 +98,7 @@ micro_scale_bytes(const job_t *j, size_t p, size_t b0, size_t n,
     const size_t last = micro_last(j, p);
     __mmask16 mask = (__mmask16) ((1u << n) - 1);
     __m512i v[4], t[4];
+    __mmask64 none = 0;
     __m128i x[16];
 
     UNROLL16
@@ -104,6 +112,7 @@ micro_scale_bytes(const job_t *j, size_t p, size_t b0, size_t n,
                                   x[4 * i + 1], 1);
         v[i] = _mm512_inserti32x4(v[i], x[4 * i + 2], 2);
         v[i] = _mm512_inserti32x4(v[i], x[4 * i + 3], 3);
+        none |= _mm512_cmpeq_epi8_mask(v[i], _mm512_set1_epi8(-1));
         v[i] = _mm512_permutexvar_epi8(turn, v[i]);
     }
     t[0] = _mm512_unpacklo_epi32(v[0], v[1]);
@@ -124,6 +133,23 @@ micro_scale_bytes(const job_t *j, size_t p, size_t b0, size_t n,
         _mm_store_si128((void *) to[i + 12],
                         _mm512_extracti32x4_epi32(v[i], 3));
     }
+    return none != 0;
+}
+
+/* 2^(x - 127) of 16 bytes: 0 makes a subnormal number.  None: one of them is
+ * 255, not a number. */
+DI_VEC_INLINE __m512
+micro_powers(__m128i bytes, bool none)
+{
+    const __m512i least = _mm512_set1_epi32(0x00400000);
+    __m512i x = _mm512_cvtepu8_epi32(bytes);
+    __m512i power = _mm512_max_epu32(_mm512_slli_epi32(x, 23), least);
+
+    if (none)
+        power = _mm512_mask_or_epi32(
+            power, _mm512_cmpeq_epi32_mask(x, _mm512_set1_epi32(255)), power,
+            least);
+    return _mm512_castsi512_ps(power);
 }
 
 /* Scales of n blocks from b0 on, at most MICRO_SCALES, of panel p, the i-th
@@ -131,43 +157,36 @@ micro_scale_bytes(const job_t *j, size_t p, size_t b0, size_t n,
 DI_VEC_INLINE void
 micro_scales(const job_t *j, size_t p, size_t i, size_t b0, size_t n)
 {
-    const uint8_t *rows = (const uint8_t *) j->part->scales
-                          + p / 2 * j->n_blocks + b0;
-    const __m512i odd = _mm512_set1_epi32(0x00400000);
+    const uint8_t *all = (const uint8_t *) j->part->scales
+                         + p / 2 * j->n_blocks + b0;
     _Alignas(16) uint8_t bytes[MICRO_SCALES][16];
-    __m512i x;
+    bool none;
 
-    if (j->part->type != DI_W_E4M3_B32)
-        micro_scale_bytes(j, p, b0, n, bytes);
-    for (size_t b = 0; b < n; b++) {
-        x = j->part->type == DI_W_E4M3_B32
-            ? _mm512_set1_epi32(rows[b])
-            : _mm512_cvtepu8_epi32(_mm_load_si128((void *) bytes[b]));
-        /* 2^(x - 127): 0 is a subnormal, 255 not a number. */
-        x = _mm512_mask_or_epi32(
-            _mm512_slli_epi32(x, 23),
-            _mm512_cmplt_epi32_mask(_mm512_and_si512(
-                _mm512_add_epi32(x, _mm512_set1_epi32(1)),
-                _mm512_set1_epi32(255)), _mm512_set1_epi32(2)),
-            _mm512_slli_epi32(x, 23), odd);
-        _mm512_store_ps(j->s->scales[b][0][i], _mm512_castsi512_ps(x));
+    if (j->part->type == DI_W_E4M3_B32) {
+        for (size_t b = 0; b < n; b++)
+            _mm512_store_ps(j->s->scales[b][0][i],
+                            _mm512_set1_ps(di_ue8m0_to_f32(all[b])));
+        return;
     }
+    none = micro_scale_bytes(j, p, b0, n, bytes);
+    for (size_t b = 0; b < n; b++)
+        _mm512_store_ps(j->s->scales[b][0][i], micro_powers(
+            _mm_load_si128((void *) bytes[b]), none));
 }
 
 /* -- values ---------------------------------------------------------------- */
 
-static tables_t
+DI_VEC_INLINE tables_t
 make_tables(void)
 {
-    static const uint16_t value[8] = { 0x0000, 0x3f00, 0x3f80, 0x3fc0,
-                                       0x4000, 0x4040, 0x4080, 0x40c0 };
-    tables_t t = { .e4m3 = di_e4m3_tables() };
-    uint16_t all[32];
+    const __m512i values = _mm512_broadcast_i32x4(_mm_set_epi16(
+        0x40c0, 0x4080, 0x4040, 0x4000, 0x3fc0, 0x3f80, 0x3f00, 0x0000));
 
-    for (unsigned c = 0; c < 32; c++)
-        all[c] = (uint16_t) (value[c % 8] | (c & 8) << 12);
-    t.e2m1 = _mm512_loadu_si512(all);
-    return t;
+    return (tables_t) {
+        .e4m3 = di_e4m3_tables(),
+        .e2m1 = _mm512_mask_or_epi32(values, 0xf0f0, values,
+                                     _mm512_set1_epi32((int) 0x80008000u)),
+    };
 }
 
 /* A dword's eight codes: four pairs of bfloat16 for each column.  A word's
@@ -175,13 +194,18 @@ make_tables(void)
 DI_VEC_INLINE void
 e2m1_pairs(const tables_t *t, __m512i x, __m512i *pair)
 {
-    const __m512i first = _mm512_set1_epi64(0x2424202004040000);
+    const __m512i first = _mm512_set1_epi64(0x2c2428200c040800);
+    const __m512i step = _mm512_set1_epi8(16);
+    __m512i codes;
 
     UNROLL
-    for (size_t i = 0; i < 4; i++)
-        pair[i] = _mm512_permutexvar_epi16(_mm512_multishift_epi64_epi8(
-            _mm512_add_epi8(first, _mm512_set1_epi8((char) (i * 8))), x),
-            t->e2m1);
+    for (size_t i = 0; i < 4; i += 2) {
+        codes = _mm512_multishift_epi64_epi8(
+            i == 0 ? first : _mm512_add_epi8(first, step), x);
+        pair[i] = _mm512_permutexvar_epi16(codes, t->e2m1);
+        pair[i + 1] = _mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 8),
+                                               t->e2m1);
+    }
 }
 
 /* A dword's four values: two pairs of bfloat16 for each column. */
@@ -229,6 +253,173 @@ micro_pairs(const tables_t *t, __m512i x, __m512i *pair, const bool e2m1)
         e2m1_pairs(t, x, pair);
     else
         e4m3_pairs(t, x, pair);
+}
+
+/* -- one row --------------------------------------------------------------- */
+
+/* The row's pairs of n blocks, four at most: pair q of block i in quarter i
+ * of to[q]. */
+DI_VEC_INLINE void
+one_spread(const uint8_t *x, size_t n, __m512i *to)
+{
+    __m512i v[4], t[4], u;
+
+    UNROLL
+    for (size_t i = 0; i < 4; i++)
+        v[i] = i < n ? _mm512_loadu_si512(x + i * DI_WBLOCK * 2)
+                     : _mm512_setzero_si512();
+    t[0] = _mm512_shuffle_i32x4(v[0], v[1], 0x88);
+    t[1] = _mm512_shuffle_i32x4(v[0], v[1], 0xdd);
+    t[2] = _mm512_shuffle_i32x4(v[2], v[3], 0x88);
+    t[3] = _mm512_shuffle_i32x4(v[2], v[3], 0xdd);
+    UNROLL
+    for (size_t i = 0; i < 4; i++, to += 4) {
+        u = i < 2 ? _mm512_shuffle_i32x4(t[i], t[i + 2], 0x88)
+                  : _mm512_shuffle_i32x4(t[i - 2], t[i], 0xdd);
+        _mm512_store_si512(to, _mm512_shuffle_epi32(u, 0x00));
+        _mm512_store_si512(to + 1, _mm512_shuffle_epi32(u, 0x55));
+        _mm512_store_si512(to + 2, _mm512_shuffle_epi32(u, 0xaa));
+        _mm512_store_si512(to + 3, _mm512_shuffle_epi32(u, 0xff));
+    }
+}
+
+/* 64 bytes of a row that has n left. */
+DI_VEC_INLINE __m512i
+one_load(const uint8_t *from, size_t n)
+{
+    return _mm512_maskz_loadu_epi32(
+        (__mmask16) (n < 64 ? (1u << n / 4) - 1 : 0xffff), from);
+}
+
+/* Four blocks' codes of four rows, the first half of them or the second, to
+ * dwords: quarter h of v[g] has dword g of block h of each. */
+DI_VEC_INLINE void
+one_turn(const uint8_t *from, size_t stride, size_t n, const size_t half,
+         const bool e2m1, __m512i *v)
+{
+    __m512i a[4], t[4];
+
+    UNROLL
+    for (size_t i = 0; i < 4; i++, from += stride) {
+        a[i] = one_load(from, n);
+        if (!e2m1) {
+            t[0] = one_load(from + 64, n < 64 ? 0 : n - 64);
+            a[i] = half == 0 ? _mm512_shuffle_i32x4(a[i], t[0], 0x88)
+                             : _mm512_shuffle_i32x4(a[i], t[0], 0xdd);
+        }
+    }
+    t[0] = _mm512_unpacklo_epi32(a[0], a[1]);
+    t[1] = _mm512_unpackhi_epi32(a[0], a[1]);
+    t[2] = _mm512_unpacklo_epi32(a[2], a[3]);
+    t[3] = _mm512_unpackhi_epi32(a[2], a[3]);
+    v[0] = _mm512_unpacklo_epi64(t[0], t[2]);
+    v[1] = _mm512_unpackhi_epi64(t[0], t[2]);
+    v[2] = _mm512_unpacklo_epi64(t[1], t[3]);
+    v[3] = _mm512_unpackhi_epi64(t[1], t[3]);
+}
+
+/* A pair of each of the four registers. */
+DI_VEC_INLINE void
+one_add(__m512 *sum, __m512i (*pair)[4], const size_t i, __m512i x)
+{
+    UNROLL
+    for (size_t k = 0; k < 4; k++)
+        sum[k] = add_pairs(sum[k], pair[k][i], x);
+}
+
+/* What half a block's codes, or all, add to the sums of four blocks of 16
+ * rows: quarter h of sum[k] has those of block h of rows 4 k to 4 k + 3. */
+DI_VEC_INLINE void
+one_sums(const tables_t *t, const uint8_t *from, size_t stride, size_t n,
+         const size_t half, const __m512i *x, __m512 *sum, const bool e2m1)
+{
+    __m512i v[4][4], pair[4][4];
+
+    UNROLL
+    for (size_t k = 0; k < 4; k++)
+        one_turn(from + 4 * k * stride, stride, n, half, e2m1, v[k]);
+    UNROLL
+    for (size_t g = 0; g < 4; g++, x += PAIRS(e2m1)) {
+        UNROLL
+        for (size_t k = 0; k < 4; k++)
+            micro_pairs(t, v[k][g], pair[k], e2m1);
+        one_add(sum, pair, 0, x[0]);
+        one_add(sum, pair, 1, x[1]);
+        if (e2m1) {
+            one_add(sum, pair, 2, x[2]);
+            one_add(sum, pair, 3, x[3]);
+        }
+    }
+}
+
+/* Those of n blocks, if all rows have the same. */
+DI_VEC_INLINE void
+one_scales(const job_t *j, size_t p, size_t b0, size_t n)
+{
+    const uint8_t *all = (const uint8_t *) j->part->scales
+                         + p / 2 * j->n_blocks + b0;
+
+    _mm512_store_ps(j->s->scales[0][0][0], micro_powers(
+        _mm_maskz_loadu_epi8((__mmask16) ((1u << n) - 1), all), true));
+}
+
+/* Scale and add n blocks' sums, four at most, in the order of the blocks. */
+DI_VEC_INLINE __m512
+one_scale(const job_t *j, const __m512 *sum, size_t b, size_t n, __m512 acc,
+          const bool e2m1)
+{
+    const size_t at = b % MICRO_SCALES;
+    __m512 t[4], of, d;
+
+    t[0] = _mm512_shuffle_f32x4(sum[0], sum[1], 0x88);
+    t[1] = _mm512_shuffle_f32x4(sum[0], sum[1], 0xdd);
+    t[2] = _mm512_shuffle_f32x4(sum[2], sum[3], 0x88);
+    t[3] = _mm512_shuffle_f32x4(sum[2], sum[3], 0xdd);
+    UNROLL
+    for (size_t h = 0; h < 4; h++) {
+        if (h == n)
+            break;
+        of = h < 2 ? _mm512_shuffle_f32x4(t[h], t[h + 2], 0x88)
+                   : _mm512_shuffle_f32x4(t[h - 2], t[h], 0xdd);
+        d = e2m1 ? _mm512_load_ps(j->s->scales[at + h][0][0])
+                 : _mm512_set1_ps(j->s->scales[0][0][0][at + h]);
+        acc = _mm512_fmadd_ps(of, d, acc);
+    }
+    return acc;
+}
+
+/* A full panel. */
+DI_VEC_INLINE void
+micro_one(const job_t *j, const tables_t *t, size_t p, const bool e2m1)
+{
+    const size_t bytes = DI_WBLOCK * 2 / PAIRS(e2m1);
+    const size_t stride = j->part->row_bytes;
+    const __m512i *x = (const void *) j->s->x;
+    const uint8_t *from = micro_rows(j, p);
+    const char *ahead = (const char *) from + DI_CPU_PANEL * stride
+                        + MICRO_AHEAD;
+    __m512 acc = _mm512_setzero_ps(), sum[4];
+    size_t left, n;
+
+    for (size_t b = 0; b < j->n_blocks; b += 4, x += DI_WBLOCK / 2) {
+        left = j->n_blocks - b;
+        n = left < MICRO_SCALES ? left : MICRO_SCALES;
+        if (b % MICRO_SCALES == 0 && e2m1)
+            micro_scales(j, p, 0, b, n);
+        else if (b % MICRO_SCALES == 0)
+            one_scales(j, p, b, n);
+        UNROLL16
+        for (size_t i = 0; i < bytes; i++)
+            _mm_prefetch(ahead + i * 64, _MM_HINT_T1);
+        ahead += bytes * 64;
+        sum[0] = sum[1] = sum[2] = sum[3] = _mm512_setzero_ps();
+        one_sums(t, from + b * bytes, stride, left * bytes, 0, x, sum, e2m1);
+        if (!e2m1)
+            one_sums(t, from + b * bytes, stride, left * bytes, 1, x + 8, sum,
+                     e2m1);
+        acc = one_scale(j, sum, b, left < 4 ? left : 4, acc, e2m1);
+    }
+    put(j, p, 0, acc);
 }
 
 /* -- few rows -------------------------------------------------------------- */
@@ -302,6 +493,24 @@ micro_few(const job_t *j, const tables_t *t, size_t p, const size_t rows,
     }
     for (size_t r = 0; r < rows; r++)
         put(j, p, r, acc[r]);
+}
+
+/* One row.  Panels that are partly empty are taken as of few rows, and so is
+ * E4M3 with a scale for each row, which only tables have. */
+DI_VEC_INLINE void
+micro_ones(const job_t *j, const tables_t *t, size_t p0, size_t p1,
+           const bool e2m1)
+{
+    const size_t full = j->part->type == DI_W_E4M3_R32
+                        ? 0 : j->part->n / DI_CPU_PANEL;
+    __m512i *x = (void *) j->s->x;
+
+    for (size_t b = 0; b < j->n_blocks; b += 4, x += DI_WBLOCK / 2)
+        one_spread(j->act + b * DI_WBLOCK * 2, j->n_blocks - b, x);
+    for (; p0 < p1 && p0 < full; p0++)
+        micro_one(j, t, p0, e2m1);
+    for (; p0 < p1; p0++)
+        micro_few(j, t, p0, 1, e2m1);
 }
 
 /* -- many rows ------------------------------------------------------------- */
@@ -428,7 +637,9 @@ micro_panels(const job_t *j, const tables_t *t, size_t p0, size_t p1,
              const bool e2m1)
 {
     switch (j->n) {
-    MICRO_FEW(1);
+    case 1:
+        micro_ones(j, t, p0, p1, e2m1);
+        break;
     MICRO_FEW(2);
     MICRO_FEW(3);
     MICRO_FEW(4);

@@ -157,16 +157,18 @@ di_cpu_convert(di_stream_t *s, di_view_t y, di_view_t x, size_t n_rows,
 }
 
 /* Panel ranges, long ones first: a range is a 2n-th of what is left for n
- * threads, at least step panels.  Long runs suit prefetching, short ones at
- * the end let the threads finish together.  Returns where range i begins, the
- * number of panels if there is none; *end is where it ends. */
+ * threads, at least step panels, and all of it for one.  Long runs suit
+ * prefetching, short ones at the end let the threads finish together.
+ * Returns where range i begins, the number of panels if there is none; *end is
+ * where it ends. */
 static size_t
 range_begin(const di_cpu_op_t *op, size_t i, size_t *end)
 {
     size_t n = op->u.matmul.w->n_panels, at = 0, step;
+    size_t threads = di_cpu_pool_threads(op->dev->pool);
 
     for (;;) {
-        step = (n - at) / (2 * di_cpu_pool_threads(op->dev->pool));
+        step = threads == 1 ? n - at : (n - at) / (2 * threads);
         step = (step < op->step ? op->step : step) + 1;
         step &= ~(size_t) 1;     /* kernels may take two at a time          */
         if (step > n - at)

@@ -196,26 +196,29 @@ typedef struct {
     __m512i high[2];             /* and upper ones                          */
 } di_e4m3_t;
 
-/* A normal one is its bits with another exponent. */
+/* A normal one is 0x3c00 and 16 times its code.  The first 8 are subnormal,
+ * and the last is not a number. */
 DI_VEC_INLINE di_e4m3_t
 di_e4m3_tables(void)
 {
-    static const uint16_t subnormal[8] = { 0x0000, 0x3b00, 0x3b80, 0x3bc0,
-                                           0x3c00, 0x3c20, 0x3c40, 0x3c60 };
-    uint8_t low[128], high[128];
-    di_e4m3_t t;
-    unsigned v;
+    const __m512i codes = _mm512_set_epi64(
+        0x3f3e3d3c3b3a3938, 0x3736353433323130, 0x2f2e2d2c2b2a2928,
+        0x2726252423222120, 0x1f1e1d1c1b1a1918, 0x1716151413121110,
+        0x0f0e0d0c0b0a0908, 0x0706050403020100);
+    const __m512i low = _mm512_and_si512(_mm512_slli_epi16(codes, 4),
+                                         _mm512_set1_epi8((char) 0xf0));
+    const __m512i high = _mm512_and_si512(_mm512_srli_epi16(codes, 4),
+                                          _mm512_set1_epi8(0x0f));
 
-    for (unsigned c = 0; c < 128; c++) {
-        v = c < 8 ? subnormal[c] : c == 127 ? 0x7fc0 : 0x3c00 + (c << 4);
-        low[c] = (uint8_t) v;
-        high[c] = (uint8_t) (v >> 8);
-    }
-    for (size_t i = 0; i < 2; i++) {
-        t.low[i] = _mm512_loadu_si512(low + i * 64);
-        t.high[i] = _mm512_loadu_si512(high + i * 64);
-    }
-    return t;
+    return (di_e4m3_t) {
+        .low[0] = _mm512_mask_set1_epi64(low, 1, 0x60402000c0800000),
+        .low[1] = _mm512_mask_set1_epi8(low, 1ull << 63, (char) 0xc0),
+        .high[0] = _mm512_mask_set1_epi64(
+            _mm512_add_epi8(high, _mm512_set1_epi8(0x3c)), 1,
+            0x3c3c3c3c3b3b3b00),
+        .high[1] = _mm512_mask_set1_epi8(
+            _mm512_add_epi8(high, _mm512_set1_epi8(0x40)), 1ull << 63, 0x7f),
+    };
 }
 
 /* Bytes of E4M3 to the two bytes of bfloat16. */
