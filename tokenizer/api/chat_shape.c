@@ -356,52 +356,77 @@ const di_shape_t di_shape_chat = {
     .members = members,
 };
 
+/* tool_choice. */
+static const di_member_t chosen_members[] = {
+    { "name", &di_shape_text, REQUIRED, NULL }, { .name = NULL },
+};
+static const di_shape_t chosen = {
+    .kind = DI_SHAPE_STRUCT, .name = "ChatCompletionToolChoiceFunction",
+    .members = chosen_members,
+};
+static const di_member_t choice_members[] = {
+    { "type", &function_type, REQUIRED, NULL },
+    { "function", &chosen, REQUIRED, NULL },
+    { .name = NULL },
+};
+static const di_member_t function_choice[] = {
+    { "function", &chosen, REQUIRED, NULL }, { .name = NULL },
+};
+static const di_member_t custom_choice[] = {
+    { "custom", &chosen, REQUIRED, NULL }, { .name = NULL },
+};
+static const di_shape_t by_function = {
+    .kind = DI_SHAPE_STRUCT, .members = function_choice,
+};
+static const di_shape_t by_custom = {
+    .kind = DI_SHAPE_STRUCT, .members = custom_choice,
+};
+static const di_member_t allowed_members[] = {
+    { "allowed_tools", &di_shape_allowed, REQUIRED, NULL },
+    { .name = NULL },
+};
+static const di_shape_t by_list = {
+    .kind = DI_SHAPE_STRUCT, .members = allowed_members,
+};
+static const di_member_t choice_variants[] = {
+    { "function", &by_function, 0, NULL },
+    { "custom", &by_custom, 0, NULL },
+    { "allowed_tools", &by_list, 0, NULL },
+    { .name = NULL },
+};
+static const di_shape_t choice_object = {
+    .kind = DI_SHAPE_TAGGED, .tag = "type", .members = choice_variants,
+};
+
+/* The official reader takes the members one by one, by name. */
+static int
+check_choice_official(di_rq_t *rq, const di_json_t *v)
+{
+    static const char      prefix[] = "invalid request body: ";
+    static const di_json_t null = { .type = DI_JSON_NULL };
+    const di_member_t     *m;
+    const di_json_t       *f;
+    char                   text[sizeof(rq->e->message)];
+    int                    rc;
+
+    for (m = choice_members; m->name != NULL; m++) {
+        f = di_json_get(v, m->name);
+        rc = di_shape_check(rq, m->shape, f == NULL ? &null : f);
+        if (rc != DI_EINVAL)
+            continue;
+
+        (void) snprintf(text, sizeof(text), "%s",
+                        rq->e->message + sizeof(prefix) - 1);
+        return di_shape_fail(rq, "field `%s`: %s", m->name, text);
+    }
+
+    return DI_OK;
+}
+
 /* A name, or an object that names a function. */
 static int
 check_choice(di_rq_t *rq, const di_json_t *v)
 {
-    static const di_member_t chosen_members[] = {
-        { "name", &di_shape_text, REQUIRED, NULL }, { .name = NULL },
-    };
-    static const di_shape_t chosen = {
-        .kind = DI_SHAPE_STRUCT, .name = "ChatCompletionToolChoiceFunction",
-        .members = chosen_members,
-    };
-    static const di_member_t object_members[] = {
-        { "type", &function_type, REQUIRED, NULL },
-        { "function", &chosen, REQUIRED, NULL },
-        { .name = NULL },
-    };
-    static const di_member_t function_choice[] = {
-        { "function", &chosen, REQUIRED, NULL }, { .name = NULL },
-    };
-    static const di_member_t custom_choice[] = {
-        { "custom", &chosen, REQUIRED, NULL }, { .name = NULL },
-    };
-    static const di_shape_t  by_function = { .kind = DI_SHAPE_STRUCT,
-                                             .members = function_choice };
-    static const di_shape_t  by_custom = { .kind = DI_SHAPE_STRUCT,
-                                           .members = custom_choice };
-    static const di_member_t allowed_members[] = {
-        { "allowed_tools", &di_shape_allowed, REQUIRED, NULL },
-        { .name = NULL },
-    };
-    static const di_shape_t  by_list = { .kind = DI_SHAPE_STRUCT,
-                                         .members = allowed_members };
-    static const di_member_t variants[] = {
-        { "function", &by_function, 0, NULL },
-        { "custom", &by_custom, 0, NULL },
-        { "allowed_tools", &by_list, 0, NULL },
-        { .name = NULL },
-    };
-    static const di_shape_t  object = { .kind = DI_SHAPE_TAGGED, .tag = "type",
-                                        .members = variants };
-    static const char        prefix[] = "invalid request body: ";
-    static const di_json_t   null = { .type = DI_JSON_NULL };
-    const di_member_t       *m;
-    char                     text[sizeof(rq->e->message)];
-    int                      rc;
-
     if (di_rq_is(v, "none") || di_rq_is(v, "auto") || di_rq_is(v, "required"))
         return DI_OK;
 
@@ -414,21 +439,6 @@ check_choice(di_rq_t *rq, const di_json_t *v)
                                   "Invalid '%s': expected 'none', 'auto',"
                                   " 'required' or a function.", rq->path);
 
-    if (!rq->official)
-        return di_shape_check(rq, &object, v);
-
-    /* The official reader takes the members one by one, by name. */
-    for (m = object_members; m->name != NULL; m++) {
-        const di_json_t *f = di_json_get(v, m->name);
-
-        rc = di_shape_check(rq, m->shape, f == NULL ? &null : f);
-        if (rc != DI_EINVAL)
-            continue;
-
-        (void) snprintf(text, sizeof(text), "%s",
-                        rq->e->message + sizeof(prefix) - 1);
-        return di_shape_fail(rq, "field `%s`: %s", m->name, text);
-    }
-
-    return DI_OK;
+    return rq->official ? check_choice_official(rq, v)
+                        : di_shape_check(rq, &choice_object, v);
 }
