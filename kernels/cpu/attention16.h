@@ -298,7 +298,9 @@ void                                                                        \
 di_##name##_rope_store_##isa(const di_cpu_rope_t *a, const int32_t *table,  \
                              size_t r0, size_t r1)                          \
 {                                                                           \
-    di_rope_store16(arith, a, table, r0, r1);                               \
+    di_rope_store16((arith) == DI_ARITH_F32 ? di_store_f32_16               \
+                                            : di_store_bf16_16,             \
+                    a, table, r0, r1);                                      \
 }                                                                           \
                                                                             \
 void                                                                        \

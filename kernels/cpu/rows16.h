@@ -245,22 +245,31 @@ di_rotate16(float *x, size_t head_dim, bool pairs, const float *cosines,
     }
 }
 
-/* K and V of token t of a block, from places next to each other to strides
- * of a token. */
+/* Stores K and V of token t of a block, from places next to each other to
+ * strides of a token. */
+typedef void (*di_store_token_t)(uint8_t *region, size_t region_bytes,
+                                 size_t head_dim, size_t t, const float *k,
+                                 const float *v);
+
 DI_INLINE16 void
-di_store_token16(const di_arith_t arith, uint8_t *region, size_t region_bytes,
-                 size_t head_dim, size_t t, const float *k, const float *v)
+di_store_f32_16(uint8_t *region, size_t region_bytes, size_t head_dim,
+                size_t t, const float *k, const float *v)
+{
+    uint32_t *to_k = (uint32_t *) (void *) region + t;
+
+    for (size_t d = 0; d < head_dim; d++)
+        memcpy(to_k + d * DI_CPU_KV_TOKENS, k + d, 4);
+    memcpy(region + region_bytes + t * head_dim * 4, v, head_dim * 4);
+}
+
+DI_INLINE16 void
+di_store_bf16_16(uint8_t *region, size_t region_bytes, size_t head_dim,
+                 size_t t, const float *k, const float *v)
 {
     uint32_t *to_k = (uint32_t *) (void *) region + t, x[16];
     uint16_t *to_v = (uint16_t *) (void *) (region + region_bytes)
                      + t / 2 * 2 * head_dim + t % 2;
 
-    if (arith == DI_ARITH_F32) {
-        for (size_t d = 0; d < head_dim; d++)
-            memcpy(to_k + d * DI_CPU_KV_TOKENS, k + d, 4);
-        memcpy(region + region_bytes + t * head_dim * 4, v, head_dim * 4);
-        return;
-    }
     for (size_t d = 0; d < head_dim; d += 16) {
         di_istore16(x, di_to_bf16_16(di_load16(k + d)));
         for (size_t i = 0; i < 16; i += 2)
@@ -271,8 +280,9 @@ di_store_token16(const di_arith_t arith, uint8_t *region, size_t region_bytes,
     }
 }
 
+/* Rotate rows [r0, r1) in place, and store their K and V. */
 DI_INLINE16 void
-di_rope_store16(const di_arith_t arith, const di_cpu_rope_t *a,
+di_rope_store16(di_store_token_t store, const di_cpu_rope_t *a,
                 const int32_t *table, size_t r0, size_t r1)
 {
     float cosines[DI_CPU_HEAD_MAX], sines[DI_CPU_HEAD_MAX], *row, *k;
@@ -290,13 +300,10 @@ di_rope_store16(const di_arith_t arith, const di_cpu_rope_t *a,
 
         for (size_t h = 0; h < n_kv; h++) {
             k = row + (a->n_heads + h) * hd;
-            di_store_token16(arith,
-                             di_cpu_kv_region(
-                                 &a->kv, table[position / DI_CPU_KV_TOKENS],
-                                 (uint32_t) h),
-                             a->kv.region_bytes, hd,
-                             (size_t) position % DI_CPU_KV_TOKENS, k,
-                             k + n_kv * hd);
+            store(di_cpu_kv_region(&a->kv, table[position / DI_CPU_KV_TOKENS],
+                                   (uint32_t) h),
+                  a->kv.region_bytes, hd,
+                  (size_t) position % DI_CPU_KV_TOKENS, k, k + n_kv * hd);
         }
     }
 }

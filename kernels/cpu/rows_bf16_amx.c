@@ -6,6 +6,7 @@
  */
 
 #include "amx.h"
+#include "rows16.h"
 
 #include <math.h>
 
@@ -134,29 +135,7 @@ void
 di_amx_rope_store(const di_cpu_rope_t *a, const int32_t *table, size_t r0,
                   size_t r1)
 {
-    float cosines[DI_CPU_HEAD_MAX], sines[DI_CPU_HEAD_MAX], *row, *k;
-    size_t hd = a->kv.head_dim, n_kv = a->kv.n_kv_heads;
-    size_t width = (a->n_heads + 2 * n_kv) * hd;
-    bool pairs = a->style == DI_ROPE_PAIRS;
-    int32_t position;
-
-    for (size_t r = r0; r < r1; r++) {
-        row = a->qkv + r * width;
-        position = a->positions[r];
-        di_angles512(position, a->freqs, hd / 2, pairs, cosines, sines);
-        for (size_t h = 0; h < a->n_heads + n_kv; h++)
-            di_rotate512(row + h * hd, hd, pairs, cosines, sines);
-
-        for (size_t h = 0; h < n_kv; h++) {
-            k = row + (a->n_heads + h) * hd;
-            store_token(di_cpu_kv_region(&a->kv,
-                                         table[position / DI_CPU_KV_TOKENS],
-                                         (uint32_t) h),
-                        a->kv.region_bytes, hd,
-                        (size_t) position % DI_CPU_KV_TOKENS, k,
-                        k + n_kv * hd);
-        }
-    }
+    di_rope_store16(store_token, a, table, r0, r1);
 }
 
 /* Whole rows of tiles where the tokens fill them, else by mask. */

@@ -2,8 +2,7 @@
  * vec512.h - elementary functions on 16 floats, for the AVX-512 kernels.
  *
  * Errors (against double, whole range): di_exp512 and di_exp2_512 3 ulp,
- * di_exp2_coarse512 7.5e-5 relative (for what is rounded to bfloat16 next),
- * di_sincos512 2e-7 absolute for angles up to 2^20.
+ * di_exp2_coarse512 7.5e-5 relative (for what is rounded to bfloat16 next).
  */
 
 #ifndef DI_CPU_VEC512_H
@@ -86,106 +85,6 @@ di_exp2_coarse512(__m512 x)
     p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.6958335405f));
     p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.9999252186f));
     return _mm512_scalef_ps(p, x);
-}
-
-/* Quadrant and remainder by three parts of pi / 2, then the usual minimax
- * polynomials on [-pi / 4, pi / 4]. */
-DI_VEC_INLINE void
-di_sincos512(__m512 x, __m512 *sine, __m512 *cosine)
-{
-    __m512 n, r, r2, s, c;
-    __mmask16 odd, negate_s, negate_c;
-    __m512i q;
-    const __m512i sign = _mm512_set1_epi32((int) 0x80000000u);
-
-    n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(0x1.45f306p-1f)),
-                             DI_NEAREST512);
-    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.921fb6p+0f), x);
-    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-0x1.777a5cp-25f), r);
-    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-0x1.ee59dap-50f), r);
-    q = _mm512_cvtps_epi32(n);
-    r2 = _mm512_mul_ps(r, r);
-
-    s = _mm512_set1_ps(-1.9515295891e-4f);
-    s = _mm512_fmadd_ps(s, r2, _mm512_set1_ps(8.3321608736e-3f));
-    s = _mm512_fmadd_ps(s, r2, _mm512_set1_ps(-1.6666654611e-1f));
-    s = _mm512_fmadd_ps(_mm512_mul_ps(s, r2), r, r);
-    c = _mm512_set1_ps(2.443315711809948e-5f);
-    c = _mm512_fmadd_ps(c, r2, _mm512_set1_ps(-1.388731625493765e-3f));
-    c = _mm512_fmadd_ps(c, r2, _mm512_set1_ps(4.166664568298827e-2f));
-    c = _mm512_fmadd_ps(c, r2, _mm512_set1_ps(-0.5f));
-    c = _mm512_fmadd_ps(c, r2, _mm512_set1_ps(1.0f));
-
-    /* Odd quadrants swap the two; 2 and 3 negate sin, 1 and 2 cos. */
-    odd = _mm512_test_epi32_mask(q, _mm512_set1_epi32(1));
-    negate_s = _mm512_test_epi32_mask(q, _mm512_set1_epi32(2));
-    negate_c = (__mmask16) (negate_s ^ odd);
-    n = _mm512_mask_mov_ps(s, odd, c);
-    c = _mm512_mask_mov_ps(c, odd, s);
-    *sine = _mm512_castsi512_ps(_mm512_mask_xor_epi32(
-        _mm512_castps_si512(n), negate_s, _mm512_castps_si512(n), sign));
-    *cosine = _mm512_castsi512_ps(_mm512_mask_xor_epi32(
-        _mm512_castps_si512(c), negate_c, _mm512_castps_si512(c), sign));
-}
-
-/* cos and sin of a row's angles, spread for rotate512(): [head_dim] each.
- * Pairs: each twice in turn, sin with the sign of its term.  Halves: the
- * lower half of the arrays only. */
-DI_VEC_INLINE void
-di_angles512(int32_t position, const float *freqs, size_t half, bool pairs,
-             float *cosines, float *sines)
-{
-    const __m512i low = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2,
-                                         1, 1, 0, 0);
-    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
-    __m512 s, c, t, p = _mm512_set1_ps((float) position);
-
-    for (size_t i = 0; i < half; i += 16) {
-        di_sincos512(_mm512_mul_ps(p, _mm512_loadu_ps(freqs + i)), &s, &c);
-        if (!pairs) {
-            _mm512_storeu_ps(cosines + i, c);
-            _mm512_storeu_ps(sines + i, s);
-            continue;
-        }
-        _mm512_storeu_ps(cosines + 2 * i, _mm512_permutexvar_ps(low, c));
-        _mm512_storeu_ps(cosines + 2 * i + 16,
-                         _mm512_permutexvar_ps(high, c));
-        t = _mm512_permutexvar_ps(low, s);
-        t = _mm512_mask_sub_ps(t, 0x5555, _mm512_setzero_ps(), t);
-        _mm512_storeu_ps(sines + 2 * i, t);
-        t = _mm512_permutexvar_ps(high, s);
-        t = _mm512_mask_sub_ps(t, 0x5555, _mm512_setzero_ps(), t);
-        _mm512_storeu_ps(sines + 2 * i + 16, t);
-    }
-}
-
-/* Rotate one head in place. */
-DI_VEC_INLINE void
-di_rotate512(float *x, size_t head_dim, bool pairs, const float *cosines,
-             const float *sines)
-{
-    size_t half = head_dim / 2;
-    __m512 a, b, c, s;
-
-    if (pairs) {
-        for (size_t i = 0; i < head_dim; i += 16) {
-            a = _mm512_loadu_ps(x + i);
-            b = _mm512_permute_ps(a, 0xb1);          /* neighbours swapped  */
-            a = _mm512_mul_ps(a, _mm512_loadu_ps(cosines + i));
-            a = _mm512_fmadd_ps(b, _mm512_loadu_ps(sines + i), a);
-            _mm512_storeu_ps(x + i, a);
-        }
-        return;
-    }
-    for (size_t i = 0; i < half; i += 16) {
-        a = _mm512_loadu_ps(x + i);
-        b = _mm512_loadu_ps(x + half + i);
-        c = _mm512_loadu_ps(cosines + i);
-        s = _mm512_loadu_ps(sines + i);
-        _mm512_storeu_ps(x + i, _mm512_fnmadd_ps(b, s, _mm512_mul_ps(a, c)));
-        _mm512_storeu_ps(x + half + i,
-                         _mm512_fmadd_ps(a, s, _mm512_mul_ps(b, c)));
-    }
 }
 
 /* -- small floats ---------------------------------------------------------- */
