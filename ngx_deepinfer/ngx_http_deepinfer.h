@@ -595,6 +595,7 @@ void ngx_http_deepinfer_prepare_part_of(ngx_http_deepinfer_prepare_t *p,
     di_tok_t *tok);
 int ngx_http_deepinfer_prepare_join(ngx_http_deepinfer_prepare_t *p);
 di_tok_t *ngx_http_deepinfer_take_tok(ngx_http_deepinfer_pool_t *pool);
+di_tok_t *ngx_http_deepinfer_idle_tok(ngx_http_deepinfer_pool_t *pool);
 void ngx_http_deepinfer_give_tok(ngx_http_deepinfer_pool_t *pool,
     di_tok_t *tok);
 int ngx_http_deepinfer_prepare_parse(ngx_http_deepinfer_prepare_t *p,

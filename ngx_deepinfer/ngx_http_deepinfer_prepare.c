@@ -215,13 +215,20 @@ ngx_http_deepinfer_prepare_part_of(ngx_http_deepinfer_prepare_t *p,
 }
 
 
-/* All parts are encoded. */
+/* All parts are encoded, unless no thread had memory for an encoder. */
 
 int
 ngx_http_deepinfer_prepare_join(ngx_http_deepinfer_prepare_t *p)
 {
     int       rc;
     di_err_t  err;
+
+    if (p->next < di_work_parts(p->work)) {
+        di_work_close(p->work);
+        p->work = NULL;
+
+        return ngx_http_deepinfer_prepare_no_memory(p);
+    }
 
     err.code = DI_OK;
 
@@ -241,14 +248,30 @@ ngx_http_deepinfer_prepare_join(ngx_http_deepinfer_prepare_t *p)
 di_tok_t *
 ngx_http_deepinfer_take_tok(ngx_http_deepinfer_pool_t *pool)
 {
-    di_tok_t  *tok, **toks;
+    di_tok_t  *tok;
 
-    if (pool->toks.nelts) {
-        toks = pool->toks.elts;
-        return toks[--pool->toks.nelts];
+    tok = ngx_http_deepinfer_idle_tok(pool);
+    if (tok) {
+        return tok;
     }
 
     return (di_tok_open(pool->vocab, &tok) == DI_OK) ? tok : NULL;
+}
+
+
+/* One that there is already, or NULL: clearing a new one's takes a while. */
+
+di_tok_t *
+ngx_http_deepinfer_idle_tok(ngx_http_deepinfer_pool_t *pool)
+{
+    di_tok_t  **toks;
+
+    if (pool->toks.nelts == 0) {
+        return NULL;
+    }
+
+    toks = pool->toks.elts;
+    return toks[--pool->toks.nelts];
 }
 
 

@@ -381,7 +381,10 @@ ngx_http_deepinfer_post_thread(ngx_http_deepinfer_ctx_t *ctx)
 }
 
 
-/* A task holds an encoder of its own, and the request's memory. */
+/*
+ * A task holds an encoder of its own, which the thread makes if none is idle,
+ * and the request's memory.
+ */
 
 static ngx_int_t
 ngx_http_deepinfer_post_task(ngx_http_deepinfer_ctx_t *ctx, ngx_uint_t parts)
@@ -400,18 +403,17 @@ ngx_http_deepinfer_post_task(ngx_http_deepinfer_ctx_t *ctx, ngx_uint_t parts)
     t = task->ctx;
     t->ctx = ctx;
     t->parts = parts;
-    t->tok = ngx_http_deepinfer_take_tok(ctx->pool);
-
-    if (t->tok == NULL) {
-        return NGX_ERROR;
-    }
+    t->tok = ngx_http_deepinfer_idle_tok(ctx->pool);
 
     task->handler = ngx_http_deepinfer_thread_handler;
     task->event.handler = ngx_http_deepinfer_thread_done;
     task->event.data = t;
 
     if (ngx_thread_task_post(ctx->conf->threads, task) != NGX_OK) {
-        ngx_http_deepinfer_give_tok(ctx->pool, t->tok);
+        if (t->tok) {
+            ngx_http_deepinfer_give_tok(ctx->pool, t->tok);
+        }
+
         return NGX_ERROR;
     }
 
@@ -431,13 +433,27 @@ ngx_http_deepinfer_thread_handler(void *data, ngx_log_t *log)
 {
     ngx_http_deepinfer_task_t  *t = data;
 
-    if (t->parts) {
-        ngx_http_deepinfer_prepare_part_of(&t->ctx->prepare, t->tok);
+    ngx_http_deepinfer_prepare_t  *p;
+
+    p = &t->ctx->prepare;
+
+    if (t->tok == NULL && di_tok_open(p->pool->vocab, &t->tok) != DI_OK) {
+        t->tok = NULL;
+
+        if (!t->parts) {
+            (void) ngx_http_deepinfer_prepare_no_memory(p);
+        }
+
         return;
     }
 
-    t->ctx->prepare.tok = t->tok;
-    ngx_http_deepinfer_prepare(&t->ctx->prepare);
+    if (t->parts) {
+        ngx_http_deepinfer_prepare_part_of(p, t->tok);
+        return;
+    }
+
+    p->tok = t->tok;
+    ngx_http_deepinfer_prepare(p);
 }
 
 
@@ -486,7 +502,9 @@ ngx_http_deepinfer_task_over(ngx_http_deepinfer_task_t *t)
 
     ngx_http_set_log_request(c->log, r);
 
-    ngx_http_deepinfer_give_tok(ctx->pool, t->tok);
+    if (t->tok) {
+        ngx_http_deepinfer_give_tok(ctx->pool, t->tok);
+    }
 
     r->main->blocked--;
     ctx->prepare.tasks--;
