@@ -10,6 +10,10 @@
  * token, as in base64, the look-up is left out: the rules make the same of
  * them.
  *
+ * A text like that, of which the cache knows little and whose tokens are a
+ * byte or two, is encoded a batch at a time without looking for its
+ * pre-tokens anywhere (sweep.c).
+ *
  * Long ones are encoded from the left instead: the longest token
  * that stays apart from the one before it (merges.h) comes next.  If none
  * does, the last token was wrong: it is taken back, and the next shorter one
@@ -28,12 +32,23 @@
 
 #include "cache.h"
 #include "join.h"
+#include "sweep.h"
 
 #define BPE_BATCH       256         /* pre-tokens encoded together           */
 #define BPE_TEXTS       32          /* of these by applying rules            */
 #define BPE_COUNT       64          /* missed ones that are counted together */
 #define BPE_SELDOM      8           /* one whole token in so many of them is
                                        worth a look-up for each              */
+#define BPE_TELLS       512         /* bytes that tell what comes next       */
+#define BPE_TOKENS      60          /* sweeps suit a text with more tokens than
+                                       this in 100 bytes, of which           */
+#define BPE_LONG        20          /* more than these are in pre-tokens of
+                                       more than                             */
+#define BPE_KNOWN       3           /* bytes: the cache soon has the shorter
+                                       ones                                  */
+#define BPE_PAIRS       6           /* pairs that may have a rule after the
+                                       first sweep, in 100 bytes, up to which
+                                       it goes on                            */
 #define BPE_CUTS        32          /* pieces of a long one cut at once      */
 #define BPE_PERIOD      4           /* tokens of a cycle                     */
 #define BPE_SHORT_MAX   128         /* bytes encoded on the stack            */
@@ -68,6 +83,10 @@ struct di_tok_s {
     bpe_batch_t       batch;
     char             *scratch;      /* [room] for a long pre-token           */
     size_t            room;
+    const di_sweep_way_t *way;      /* NULL: sweeps don't do for the
+                                       vocabulary                            */
+    bool              sweeps;       /* the text seems to be one for sweeps   */
+    di_sweep_t        sweep;
 };
 
 /* The caller's array; n counts on past its end. */
@@ -93,6 +112,9 @@ di_tok_open(const di_vocab_t *vocab, di_tok_t **tok)
     if (t == NULL)
         return DI_ENOMEM;
     t->vocab = vocab;
+    if (di_sweep_can(&vocab->merges) && !vocab->bytes_missing
+        && vocab->words.slots == NULL)
+        t->way = di_sweep_way(0);
     if (!di_cache_init(&t->cache)) {
         free(t);
         return DI_ENOMEM;
@@ -581,6 +603,96 @@ bpe_batch(di_tok_t *t, const char *text, size_t len, size_t pos,
     return DI_OK;
 }
 
+/* Put the ids of pieces that were swept, one of them at least wrong. */
+static int
+bpe_put_swept(di_tok_t *t, const char *text, size_t len, size_t pos,
+              const uint32_t *ends, size_t n, bpe_out_t *out)
+{
+    const di_sweep_t *s = &t->sweep;
+    size_t            k = 1;
+    bool              wrong;
+    int               rc = DI_OK;
+
+    for (size_t i = 0; rc == DI_OK && i < n; i++) {
+        wrong = s->wrong[i / 64] >> i % 64 & 1;
+        do {
+            if (!wrong && s->ids[k] != DI_SWEEP_GONE)
+                bpe_put(out, (int32_t) (s->ids[k] & ~DI_SWEEP_START));
+        } while ((s->ids[++k] & DI_SWEEP_START) == 0);
+        if (wrong)
+            rc = bpe_batch(t, text, len, pos, ends + i, 1, out);
+        pos = ends[i];
+    }
+    return rc;
+}
+
+/* Encode pre-tokens by sweeps, as many as these take at once, which is put in
+ * *n.  false: they aren't for sweeps. */
+static bool
+bpe_sweep(di_tok_t *t, const char *text, size_t len, size_t pos,
+          const uint32_t *ends, size_t *n, bpe_out_t *out, int *rc)
+{
+    di_sweep_t        *s = &t->sweep;
+    const di_merges_t *m = &t->vocab->merges;
+    const int32_t     *bytes = t->vocab->byte_ids;
+    size_t             some = *n;
+
+    while (some > 0 && ends[some - 1] - pos > DI_SWEEP_BYTES)
+        some--;
+    *n = some > 0 ? some : 1;
+    if (some == 0
+        || di_sweep_first(s, t->way, m, bytes, text + pos, ends, some,
+                          (uint32_t) pos)
+           > (ends[some - 1] - pos) * BPE_PAIRS / 100)
+        return false;
+    *rc = DI_OK;
+    if (di_sweep_rest(s, t->way, m, bytes)
+        && out->n + s->n + DI_SWEEP_BEYOND <= out->cap)
+        out->n += di_sweep_ids(s, t->way, out->ids + out->n);
+    else
+        *rc = bpe_put_swept(t, text, len, pos, ends, some, out);
+    return true;
+}
+
+/* Would sweeps have suited these pre-tokens, which became n_ids? */
+static bool
+bpe_suits(const uint32_t *ends, size_t n, size_t pos, size_t n_ids)
+{
+    size_t bytes = ends[n - 1] - pos, more = 0;
+
+    if (n_ids * 100 <= bytes * BPE_TOKENS)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        more += ends[i] - pos > BPE_KNOWN ? ends[i] - pos : 0;
+        pos = ends[i];
+    }
+    return more * 100 > bytes * BPE_LONG;
+}
+
+/* Encode n pre-tokens, at most BPE_BATCH, of which the ends are given, the
+ * first at pos: by sweeps, if these suited the last ones. */
+static int
+bpe_some(di_tok_t *t, const char *text, size_t len, size_t pos,
+         const uint32_t *ends, size_t n, bpe_out_t *out)
+{
+    int rc = DI_OK;
+
+    for (size_t some; rc == DI_OK && n > 0; ends += some, n -= some) {
+        size_t before = out->n;
+
+        some = n;
+        if (!t->sweeps
+            || !bpe_sweep(t, text, len, pos, ends, &some, out, &rc))
+        {
+            rc = bpe_batch(t, text, len, pos, ends, some, out);
+            if (t->way != NULL && ends[some - 1] - pos >= BPE_TELLS)
+                t->sweeps = bpe_suits(ends, some, pos, out->n - before);
+        }
+        pos = ends[some - 1];
+    }
+    return rc;
+}
+
 /* Encode text that is cut by patterns of the vocabulary's own. */
 static int
 bpe_text_re(di_tok_t *t, const char *text, size_t len, bpe_out_t *out)
@@ -593,8 +705,8 @@ bpe_text_re(di_tok_t *t, const char *text, size_t len, bpe_out_t *out)
         return rc;
     for (size_t i = 0, some; rc == DI_OK && i < n; i += some) {
         some = n - i < BPE_BATCH ? n - i : BPE_BATCH;
-        rc = bpe_batch(t, text, len, i == 0 ? 0 : ends[i - 1], ends + i, some,
-                       out);
+        rc = bpe_some(t, text, len, i == 0 ? 0 : ends[i - 1], ends + i, some,
+                      out);
     }
     free(ends);
     return rc;
@@ -612,7 +724,7 @@ bpe_normal(di_tok_t *t, const char *text, size_t len, bpe_out_t *out)
         return bpe_text_re(t, text, len, out);
     while (pos < len) {
         n = di_pretok_cut(&t->vocab->pretok, text, len, pos, ends, BPE_BATCH);
-        rc = bpe_batch(t, text, len, pos, ends, n, out);
+        rc = bpe_some(t, text, len, pos, ends, n, out);
         if (rc != DI_OK)
             return rc;
         pos = ends[n - 1];

@@ -24,6 +24,7 @@
 #define MERGES_AHEAD   16           /* rules for which memory is asked early */
 #define MERGES_BUCKET  5            /* rules for each bucket, up to twice as
                                        many                                  */
+#define MERGES_MAYBE   12           /* bits for each rule, the same          */
 
 /* A power of two, n at least. */
 static uint64_t
@@ -40,6 +41,7 @@ bool
 di_merges_init(di_merges_t *m, uint32_t n_tokens, uint64_t n_rules)
 {
     uint64_t buckets = merges_size(n_rules / MERGES_BUCKET + 1) / 2;
+    uint64_t bits = merges_size(n_rules * MERGES_MAYBE + 32);
 
     m->first_mask = buckets - 1;
     m->rest_mask = merges_size(n_rules * 2) - 1;
@@ -48,8 +50,10 @@ di_merges_init(di_merges_t *m, uint32_t n_tokens, uint64_t n_rules)
     m->makes = di_table_alloc(n_rules + 2, sizeof(*m->makes), 0);
     m->tokens = di_table_alloc(n_tokens, sizeof(*m->tokens), 0);
     m->bytes = di_table_alloc(256 * 256, sizeof(*m->bytes), 0xff);
+    m->maybe_shift = 32 - (unsigned) __builtin_ctzll(bits);
+    m->maybe = di_table_alloc(bits / 32, sizeof(*m->maybe), 0);
     return m->first != NULL && m->rest != NULL && m->makes != NULL
-           && m->tokens != NULL && m->bytes != NULL;
+           && m->tokens != NULL && m->bytes != NULL && m->maybe != NULL;
 }
 
 void
@@ -60,14 +64,14 @@ di_merges_deinit(di_merges_t *m)
     free(m->makes);
     free(m->tokens);
     free(m->bytes);
+    free(m->maybe);
 }
 
-/* Does no rule join across the border of two tokens before they are whole?
- * Goes back in time: undoes the later of their last joins, and looks whether
+/* Goes back in time: undoes the later of their last joins, and looks whether
  * the tokens that were at the border until then would have been joined
  * first. */
-static bool
-merges_apart_before(const di_merges_t *m, int32_t left, int32_t right)
+bool
+di_merges_apart_before(const di_merges_t *m, int32_t left, int32_t right)
 {
     const di_merges_token_t *l = &m->tokens[left], *r = &m->tokens[right];
     uint32_t                 limit;
@@ -96,7 +100,7 @@ bool
 di_merges_apart_deep(const di_merges_t *m, int32_t left, int32_t right)
 {
     return di_merges_order(m, left, right) == DI_MERGES_NONE
-           && merges_apart_before(m, left, right);
+           && di_merges_apart_before(m, left, right);
 }
 
 /* The slot among the first rules that a pair has, or may have; NULL: its
@@ -121,7 +125,9 @@ merges_enter(di_merges_t *m, const int32_t id[3], uint64_t rank)
     uint64_t  order = rank + 2, pair = di_merges_pair(id[0], id[1]);
     uint64_t  hash = di_merges_hash(pair);
     uint64_t *slot = merges_slot_near(m, pair);
+    uint32_t  bit = di_merges_sign(id[0], id[1]) >> m->maybe_shift;
 
+    m->maybe[bit / 32] |= 1u << bit % 32;
     m->makes[order] = id[2];
     if (rank == 0)
         m->straight_from = id[2] - 2;
@@ -155,7 +161,7 @@ merges_join(di_merges_t *m, const int32_t id[3], uint64_t rank)
     };
 }
 
-/* Ask for the tokens of a rule, and for what merges_apart_before() will see
+/* Ask for the tokens of a rule, and for what di_merges_apart_before() will see
  * first of those of a nearer one. */
 static inline void
 merges_prefetch(const di_merges_t *m, const int32_t id[3],
@@ -185,7 +191,7 @@ merges_split(di_merges_t *m, const int32_t (*ids)[3], uint64_t n_rules)
         m->ordered &= whole;
         if (whole && m->tokens[id[2]].order == 0
             && (!m->twice || di_merges_order(m, id[0], id[1]) == rank + 2)
-            && merges_apart_before(m, id[0], id[1]))
+            && di_merges_apart_before(m, id[0], id[1]))
             merges_join(m, id, rank);
     }
 
@@ -196,7 +202,7 @@ merges_split(di_merges_t *m, const int32_t (*ids)[3], uint64_t n_rules)
 
         if (l != 0 && r != 0 && (l >= rank + 2 || r >= rank + 2)
             && m->tokens[id[2]].order == 0
-            && merges_apart_before(m, id[0], id[1]))
+            && di_merges_apart_before(m, id[0], id[1]))
             return rank;
     }
     return n_rules;
@@ -220,7 +226,11 @@ di_merges_build(di_merges_t *m, const int32_t (*ids)[3], uint64_t n_rules,
                 .tail = (uint8_t) i,
             };
     }
+    m->print = true;
+    for (int i = '!'; i <= '~'; i++)
+        m->print &= bytes[i] == bytes['!'] + i - '!';
     m->straight = true;
+    m->n_rules = (uint32_t) n_rules;
     for (uint64_t rank = 0; rank < n_rules; rank++) {
         if (rank + MERGES_AHEAD < n_rules) {
             const int32_t *id = ids[rank + MERGES_AHEAD];

@@ -83,6 +83,11 @@ typedef struct {
     di_merges_token_t *tokens;  /* [number of tokens]                        */
     uint32_t *bytes;        /* [256 * 256] orders of those for two bytes,
                                DI_MERGES_NONE: none                          */
+    uint32_t *maybe;        /* a bit for each hash of a pair by
+                               di_merges_sign(), 0 if no such pair has a rule */
+    unsigned  maybe_shift;  /* of that hash, to the number of its bit        */
+    uint32_t  n_rules;
+    bool      print;        /* the tokens of ! to ~ have consecutive ids     */
 } di_merges_t;
 
 /* Prepare for n_tokens tokens and n_rules rules.  false: no memory. */
@@ -135,6 +140,28 @@ di_merges_prefetch(const di_merges_t *m, int32_t left, int32_t right)
 {
     __builtin_prefetch(di_merges_bucket(m, di_merges_hash(
                                             di_merges_pair(left, right))));
+}
+
+/* A hash of 32 bits, of which vectors are computed with ease; the upper ones
+ * are the better. */
+#define DI_MERGES_SIGN_LEFT  0x9e3779b1u
+#define DI_MERGES_SIGN_BOTH  0x85ebca6bu
+
+static inline uint32_t
+di_merges_sign(int32_t left, int32_t right)
+{
+    return ((uint32_t) left * DI_MERGES_SIGN_LEFT + (uint32_t) right)
+           * DI_MERGES_SIGN_BOTH;
+}
+
+/* May a pair have a rule?  For most that have none the answer is no, which
+ * costs less than looking for the rule. */
+static inline bool
+di_merges_maybe(const di_merges_t *m, uint32_t sign)
+{
+    uint32_t bit = sign >> m->maybe_shift;
+
+    return m->maybe[bit / 32] >> bit % 32 & 1;
 }
 
 /* The order in a slot. */
@@ -213,6 +240,21 @@ di_merges_makes(const di_merges_t *m, uint32_t order)
     return m->straight ? (int32_t) order + m->straight_from
                        : m->makes[order];
 }
+
+/* The order of a token's last join; less than 2 for a byte's. */
+static inline uint32_t
+di_merges_born(const di_merges_t *m, int32_t id)
+{
+    uint32_t order = (uint32_t) (id - m->straight_from);
+
+    if (!m->straight)
+        return m->tokens[id].order;
+    return order - 2 < m->n_rules ? order : 1;
+}
+
+/* Does no rule join across the border of two tokens before they are whole?
+ * O(depth of their splits). */
+bool di_merges_apart_before(const di_merges_t *m, int32_t left, int32_t right);
 
 /* Do two whole tokens stay apart, once the bytes at their border do?
  * O(depth of their splits).  Use di_merges_apart(). */
