@@ -103,7 +103,7 @@ room_for(const seq_t *seq)
 
 
 static bool
-wants_drafts(const di_sched_t *s, seq_t *seq)
+wants_drafts(di_sched_t *s, seq_t *seq)
 {
     return seq->n_tokens - seq->n_computed == 1 && seq->n_computed > 0
            && seq->req->forked && seq->drafted_at != seq->n_tokens

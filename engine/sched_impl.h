@@ -56,6 +56,8 @@ typedef struct {
 /* What a sequence's drafts have given (sched_odds.c). */
 typedef struct {
     bool     begun;
+    bool     probes;             /* this round is on the engine's account   */
+    double   rounds;             /* since the last one that was, up to 8    */
     double   net;                /* tokens that a round of drafts gave beyond
                                   * its cost, moving average                */
     double   stayed;             /* moving sums: drafts that stayed,        */
@@ -158,8 +160,11 @@ typedef struct {
     double tokens;               /* that they gave                          */
     double all_us;               /* their times and the drafting's          */
     double row_us;               /* what a row adds to a step               */
+    double slopes;               /* steps that showed it, up to 8           */
     double drafted, draft_us;    /* sequences drafted for, and how long     */
     double net;                  /* of all rounds, see di_trial_t           */
+    double debt;                 /* tokens that drafting cost and that are
+                                  * still to be made up for                 */
 } di_odds_t;
 
 /* Of sched_draft.c. */
@@ -334,7 +339,7 @@ void di_odds_step(di_odds_t *odds, uint32_t rows, uint64_t tokens, double us);
 void di_odds_draft(di_odds_t *odds, uint32_t seqs, double us);
 
 /* Is a sequence to be drafted for now? */
-bool di_odds_wants(const di_odds_t *odds, di_trial_t *trial);
+bool di_odds_wants(di_odds_t *odds, di_trial_t *trial);
 
 /* Of n drafts, each with its chance to stay if those before it do, how many
  * are worth their rows.  A draft's answer depends on the chances up to its own
