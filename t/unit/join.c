@@ -179,6 +179,8 @@ test_spelled(di_join_run_t run)
         b = di_merges_bucket(&merges, di_merges_hash(pair));
         if (find(ids[0], ids[1]) != (int32_t) k || find(ids[1], ids[2]) >= 0
             || find(rules[k][2], ids[2]) >= 0
+            || b == di_merges_bucket(&merges, di_merges_hash(
+                        di_merges_pair(ids[0], ids[1])))
             || b->slots[DI_MERGES_SLOTS - 1] == 0)
             continue;
         maybe = b->maybe;
