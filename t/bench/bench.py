@@ -703,8 +703,9 @@ http {{
                "messages": [{"role": "user", "content": "hello"}]}
         many = {"model": "default", "stream": True, "messages": [
             {"role": "user", "content": '@@repeat 1000 hello'}]}
-        paced = {"model": "default", "stream": True, "messages": [
-            {"role": "user", "content": '@@every 5\n@@repeat 1000 hello'}]}
+        step, paced = ({"model": "default", "stream": True, "messages": [
+            {"role": "user", "content": f'@@{w} 5\n@@repeat 1000 hello'}]}
+            for w in ("step", "every"))
 
         # An engine that sleeps has to be woken, which in a virtual machine
         # is most of a request's cost; deepinfer-engine spins for 50 us before
@@ -719,23 +720,41 @@ http {{
             self.t.add("  worker CPU a request", "us", got[1] - base[1])
             self.t.add("    of it in user space", "us", got[2] - base[2])
 
-        s, p = self.echo_costs(50, [(chat, many, 32, 640),
-                                    (chat, paced, 32, 96)])
+        s, p, q = self.echo_costs(50, [(chat, many, 32, 640),
+                                       (chat, step, 32, 96),
+                                       (chat, paced, 32, 96)])
 
         # On no CPU of its own, as worker and client above: a write to a
         # reader that sleeps on another CPU wakes that one, too.
         def write_cost(*args):
             return statistics.median(
                 float(run([os.path.join(self.a.build, "bench",
-                                        "write_cost"), "250", *args]))
+                                        "write_cost"), "225", *args]))
                 for _ in range(3))
+
+        def stream_cost():
+            p = subprocess.Popen(
+                [os.path.join(self.a.build, "bench", "stream_cost"),
+                 "18183", "32", "1000", "5000"], stdout=subprocess.PIPE,
+                text=True)
+            body = os.path.join(self.tmp, "m.json")
+            time.sleep(0.2)
+            try:
+                self.load_run(18183, body, 32, 32)
+                return float(p.communicate(timeout=60)[0])
+            finally:
+                p.kill()
+                p.wait()
 
         self.t.add("worker CPU a streamed event, 32 clients", "us", s[1])
         self.t.add("  a bare write of the same bytes", "us", write_cost())
-        self.t.add("  an event every 5 ms, a write for each", "us", p[1])
+        self.t.add("  a step every 5 ms, a write for each event", "us", p[1])
         self.t.add("    of it in user space", "us", p[2])
+        self.t.add("    each stream at its own time", "us", q[1])
         self.t.add("  bare writes of them", "us",
                    write_cost("32000", "32", "5000"))
+        self.t.add("  a bare loop with the same client", "us",
+                   statistics.median(stream_cost() for _ in range(3)))
 
     SECTIONS = {"roofline": roofline, "engine": engine, "v41": v41,
                 "v41-cost": v41_cost, "v41-flash": v41_flash, "depth": depth,

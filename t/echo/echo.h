@@ -26,6 +26,7 @@ typedef struct {
     uint32_t per;                /* tokens of an event                      */
     uint32_t lp;                 /* index of log-probabilities, or ~0       */
     uint64_t every_us;
+    bool     in_step;            /* due at multiples of every_us            */
     uint64_t due_us;             /* next event not before                   */
     bool     noend;
     bool     over;

@@ -253,6 +253,16 @@ die(echo_t *e)
     _exit(9);
 }
 
+/* When the event after one at `now` may come; 0: at once. */
+static uint64_t
+next_due(const choice_t *c, uint64_t now)
+{
+    if (c->every_us == 0)
+        return 0;
+    return c->in_step ? (now / c->every_us + 1) * c->every_us
+                      : now + c->every_us;
+}
+
 /* Play a choice up to its next event or wait. */
 static void
 play(echo_t *e, req_t *r, uint32_t index, uint64_t now)
@@ -277,7 +287,7 @@ play(echo_t *e, req_t *r, uint32_t index, uint64_t now)
         case OP_TOKENS:
         case OP_REPEAT:
             if (play_tokens(e, r, index, op)) {
-                c->due_us = c->every_us != 0 ? now + c->every_us : 0;
+                c->due_us = next_due(c, now);
                 return;
             }
             c->off = 0;
@@ -287,6 +297,7 @@ play(echo_t *e, req_t *r, uint32_t index, uint64_t now)
             break;
         case OP_EVERY:
             c->every_us = op->us;
+            c->in_step = op->a == 1;
             break;
         case OP_LOGPROB:
             c->lp = op->a;

@@ -334,6 +334,16 @@ do_every(parser_t *ps)
 }
 
 static bool
+do_step(parser_t *ps)
+{
+    uint64_t us;
+
+    return milliseconds(ps, &us)
+           && add_op(ps, (script_op_t) { .type = OP_EVERY, .us = us,
+                                         .a = 1 });
+}
+
+static bool
 do_wait(parser_t *ps)
 {
     uint64_t us;
@@ -502,10 +512,10 @@ static const struct {
     { "say", do_say },       { "raw", do_raw },
     { "bytes", do_bytes },   { "ids", do_ids },
     { "repeat", do_repeat }, { "per", do_per },       { "first", do_first },
-    { "every", do_every },   { "wait", do_wait },     { "choice", do_choice },
-    { "lp", do_lp },         { "finish", do_finish }, { "noend", do_noend },
-    { "stall", do_stall },   { "die", do_die },       { "reject", do_reject },
-    { "cached", do_cached },
+    { "every", do_every },   { "step", do_step },     { "wait", do_wait },
+    { "choice", do_choice }, { "lp", do_lp },         { "finish", do_finish },
+    { "noend", do_noend },   { "stall", do_stall },   { "die", do_die },
+    { "reject", do_reject }, { "cached", do_cached },
 };
 
 static bool

@@ -18,6 +18,8 @@
  *     @@per N             tokens of one event, 1..8 (1)
  *     @@first MS          wait before the first event (0)
  *     @@every MS          wait between events (0: one event per engine step)
+ *     @@step MS           the same, but all streams with this step have their
+ *                         events at the same times, as a model's have
  *     @@wait MS           wait here, once
  *   choices (n > 1)
  *     @@choice N|*        what follows, up to the next @@choice, is for choice
@@ -57,7 +59,7 @@ typedef enum {
     OP_TOKENS,                   /* a = first token, b = count              */
     OP_REPEAT,                   /* as OP_TOKENS; us = tokens in all        */
     OP_PER,                      /* a                                       */
-    OP_EVERY,                    /* us                                      */
+    OP_EVERY,                    /* us; a = 1: at multiples of it           */
     OP_WAIT,                     /* us                                      */
     OP_LOGPROB,                  /* a = index in lps, UINT32_MAX = default  */
     OP_FINISH,                   /* a = di_finish_t, b = tokens to tell + 1 */

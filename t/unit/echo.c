@@ -466,6 +466,12 @@ test_pace(di_ipc_client_t *client)
     check_text(&a, "abcd");
     t = now_ms() - t;
     CHECK(t >= 69 && t < WAIT_MS);   /* 30 + 4 * 5 + 20, less a rounding   */
+
+    t = now_ms();
+    CHECK_EQ_INT(ask(client, "@@step 20\n@@say abcd", &p, &a), DI_OK);
+    check_text(&a, "abcd");
+    t = now_ms() - t;
+    CHECK(t >= 59 && t < WAIT_MS);   /* up to the next step, then 3 * 20   */
 }
 
 /* Cancel, pause and resume; all of a choice's FINISH events come. */
