@@ -353,6 +353,9 @@ struct ngx_http_deepinfer_main_conf_s {
     ngx_http_deepinfer_keep_t      grammars;    /* compiled, by their key */
     ngx_http_deepinfer_compiling_t *compile_stats; /* in the zone */
     ngx_http_deepinfer_pool_t     *current;     /* while its block is read */
+    ngx_array_t                    filters;     /* ctx_index of modules that
+                                                   filter bodies */
+    ngx_uint_t                     direct;      /* all of those are known */
 
     /* the worker's own */
     ngx_queue_t                    compiling;   /* grammars */
@@ -485,6 +488,7 @@ struct ngx_http_deepinfer_ctx_s {
     unsigned                       moved:1;     /* try another engine */
     unsigned                       next:1;      /* a submission has ended */
     unsigned                       blocked:1;   /* the client is slow */
+    unsigned                       direct:1;    /* no filter changes it */
     unsigned                       finalized:1; /* we ended the request */
     unsigned                       closed:1;    /* cleanup has run */
 
@@ -658,6 +662,13 @@ void ngx_http_deepinfer_move(ngx_http_deepinfer_ctx_t *ctx,
 void ngx_http_deepinfer_fail(ngx_http_deepinfer_ctx_t *ctx, ngx_int_t status,
     const char *code, const char *text);
 void ngx_http_deepinfer_fail_memory(ngx_http_deepinfer_ctx_t *ctx);
+
+/* ngx_http_deepinfer_direct.c */
+
+ngx_int_t ngx_http_deepinfer_direct_init(ngx_conf_t *cf,
+    ngx_http_deepinfer_main_conf_t *mcf);
+ngx_uint_t ngx_http_deepinfer_direct_allowed(ngx_http_deepinfer_ctx_t *ctx);
+ngx_int_t ngx_http_deepinfer_direct(ngx_http_deepinfer_ctx_t *ctx);
 
 /* ngx_http_deepinfer_output.c */
 

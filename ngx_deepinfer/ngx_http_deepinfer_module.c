@@ -410,6 +410,10 @@ ngx_http_deepinfer_init_main_conf(ngx_conf_t *cf, void *conf)
     mcf->zone->init = ngx_http_deepinfer_zone_init;
     mcf->zone->data = mcf;
 
+    if (ngx_http_deepinfer_direct_init(cf, mcf) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
     return NGX_CONF_OK;
 }
 

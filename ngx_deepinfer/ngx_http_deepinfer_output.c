@@ -71,7 +71,15 @@ ngx_http_deepinfer_output_stream(ngx_http_deepinfer_ctx_t *ctx)
         return;
     }
 
-    rc = ngx_http_deepinfer_output_pending(ctx);
+    rc = ngx_http_deepinfer_direct(ctx);
+
+    if (rc == NGX_OK) {
+        return;
+    }
+
+    if (rc == NGX_DECLINED) {
+        rc = ngx_http_deepinfer_output_pending(ctx);
+    }
 
     if (rc == NGX_ERROR || ctx->done) {
         ngx_http_deepinfer_finalize(ctx, rc);
@@ -198,7 +206,13 @@ ngx_http_deepinfer_stream_header(ngx_http_deepinfer_ctx_t *ctx)
         return rc;
     }
 
-    return r->header_only ? NGX_DONE : NGX_OK;
+    if (r->header_only) {
+        return NGX_DONE;
+    }
+
+    ctx->direct = ngx_http_deepinfer_direct_allowed(ctx);
+
+    return NGX_OK;
 }
 
 
