@@ -356,8 +356,9 @@ void di_odds_round(di_odds_t *odds, di_trial_t *trial, const float *confidence,
 void di_pace_note(di_pace_t *pace, bool decodes, uint32_t prefill_rows,
                   double us);
 
-/* Prompt rows for a step of about target_us in which so many streams decode,
- * at most rows_max; waited_us: a request has waited so long for rows. */
+/* Prompt rows for a step of about target_us where so many streams decode or
+ * wait to, at most rows_max; waited_us: a request has waited so long for
+ * rows. */
 uint32_t di_pace_rows(const di_pace_t *pace, uint32_t streams,
                       double target_us, double waited_us, uint32_t rows_max);
 

@@ -12,10 +12,12 @@
  * Three floors keep prompts going where the target can't be held anyway:
  *
  * - half the target, or half of what decoding takes if that is longer;
- * - three rows for each decoding stream.  n streams want n prompt tokens a
- *   step for each that their prompts are longer than their answers, and
- *   falling behind that empties the batch: 32 streams then waited seconds for
- *   their first token, at a tenth less throughput;
+ * - three rows for each stream that decodes, or waits for its prompt to be
+ *   read.  n streams want n prompt tokens a step for each that their prompts
+ *   are longer than their answers, and falling behind that empties the batch:
+ *   32 streams then waited seconds for their first token, at a tenth less
+ *   throughput.  Counting only those that decode, 32 that come at once waited
+ *   a tenth longer: the first few held up the rest;
  * - while a request has waited for more than a second, and for rows alone,
  *   the target grows with every further second: then there is more to
  *   compute than the target allows for.

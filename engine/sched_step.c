@@ -586,6 +586,16 @@ waited_us(const di_sched_t *s)
 }
 
 
+/* Streams that decode, or will once their prompts are read. */
+static uint32_t
+streams(const di_sched_t *s)
+{
+    uint64_t n = (uint64_t) s->running.n + s->n_queued;
+
+    return n < s->conf.max_seqs ? (uint32_t) n : s->conf.max_seqs;
+}
+
+
 /* Prompt rows for the step that decodes what is planned already. */
 static uint32_t
 prefill_budget(const di_sched_t *s)
@@ -595,7 +605,7 @@ prefill_budget(const di_sched_t *s)
     if (s->n_parts > 0 && budget > s->conf.chunk)
         budget = s->conf.chunk;
     if (s->n_parts > 0 && s->conf.step_us > 0)
-        budget = di_pace_rows(&s->pace, s->n_parts, s->conf.step_us,
+        budget = di_pace_rows(&s->pace, streams(s), s->conf.step_us,
                               (double) waited_us(s), budget);
     return budget;
 }

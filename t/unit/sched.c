@@ -996,6 +996,35 @@ test_step_time(void)
 }
 
 
+/* Too little time for them: those that wait for their prompts to be read get
+ * three rows each, as the stream does that runs; no more than may run. */
+static void
+test_step_crowd(void)
+{
+    req_t *a, *b;
+    int    i;
+
+    open_paced(100, 8, 64, 40, 20, true, 0, 8000);
+    w.fake.row_us = 500;
+    a = new_request(4);
+    a->r.params.flags = DI_GEN_IGNORE_EOS;
+    a->r.params.max_tokens = 30;
+    submit(a);
+    CHECK_EQ_INT(step(), DI_OK);
+    for (i = 0; i < 12; i++) {
+        b = new_request(100);
+        b->prompt[0] = 9 + i;
+        submit(b);
+    }
+    for (i = 0; i < 3; i++) {
+        CHECK_EQ_INT(step(), DI_OK);
+        CHECK_EQ_INT(w.fake.rows, 25);
+    }
+    run_out();
+    close_world();
+}
+
+
 /* One owner's crowd does not hold up another owner. */
 static void
 test_fair(void)
@@ -1159,6 +1188,7 @@ main(int argc, char **argv)
     test_cancel_prefill();
     test_chunks();
     test_step_time();
+    test_step_crowd();
     test_fair();
     test_faults();
     test_many_short();
