@@ -61,11 +61,11 @@ layout() {
 }
 
 clang_build() {
+    mkdir -p build-clang
     make --no-print-directory -j"$(nproc)" BUILD=build-clang CC="$CLANG" \
-        build-clang/deepinfer-engine build-clang/echo-engine > build-clang.log \
-        2>&1 && { rm -f build-clang.log; return; }
-    tail -n 30 build-clang.log
-    rm -f build-clang.log
+        build-clang/deepinfer-engine build-clang/echo-engine \
+        > build-clang/log 2>&1 && return
+    tail -n 30 build-clang/log
     return 1
 }
 
