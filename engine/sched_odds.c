@@ -19,11 +19,11 @@
  * To see whether they pay by now costs a round, of which all sequences
  * together may lose no more than SHARE of the tokens that are made: what
  * rounds lose is a debt, which tokens pay off, and gains, too.  Who has not
- * been seen to gain drafts only while there is none.  Such a round takes
- * the drafter at its word, counts for as much as all before it, and is
- * followed by another if it gained.  The first drafts wait for some steps without any: else there is
- * nothing to compare with, rows look free, and it takes dozens of rounds to
- * see that they aren't.
+ * been seen to gain drafts only while there is none.  Such a round takes the
+ * drafter at its word, counts for as much as all before it, and is followed by
+ * another if it gained.  The first drafts wait for some steps without any:
+ * else there is nothing to compare with, rows look free, and it takes dozens
+ * of rounds to see that they aren't.
  *
  * A scheduler that spreads a budget of rows over all sequences by their
  * chances would take the place of di_odds_verify().  It must then not let a
