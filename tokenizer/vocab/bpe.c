@@ -636,6 +636,7 @@ bpe_sweep(di_tok_t *t, const char *text, size_t len, size_t pos,
     const di_merges_t *m = &t->vocab->merges;
     const int32_t     *bytes = t->vocab->byte_ids;
     size_t             some = *n;
+    uint32_t           wrong;
 
     while (some > 0 && ends[some - 1] - pos > DI_SWEEP_BYTES)
         some--;
@@ -645,9 +646,11 @@ bpe_sweep(di_tok_t *t, const char *text, size_t len, size_t pos,
                           (uint32_t) pos)
            > (ends[some - 1] - pos) * BPE_PAIRS / 100)
         return false;
+    wrong = di_sweep_rest(s, t->way, m, bytes);
+    if (wrong > DI_SWEEP_WRONG)
+        return false;
     *rc = DI_OK;
-    if (di_sweep_rest(s, t->way, m, bytes)
-        && out->n + s->n + DI_SWEEP_BEYOND <= out->cap)
+    if (wrong == 0 && out->n + s->n + DI_SWEEP_BEYOND <= out->cap)
         out->n += di_sweep_ids(s, t->way, out->ids + out->n);
     else
         *rc = bpe_put_swept(t, text, len, pos, ends, some, out);

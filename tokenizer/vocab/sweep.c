@@ -17,10 +17,11 @@
  * apart (merges.h).  So it is enough to see to it that, at any time, nothing
  * would have joined two neighbours across their border before both were
  * whole.  For bytes that is so.  Let X Y be joined to Z by a rule of order z,
- * beside W.  If W's last join came before z, going back in time undoes Z
- * first: W Y had no rule before z, as z was the first around, and X's border
- * was in order already.  Otherwise W goes first, and no one has looked at its
- * parts and Z yet: the border is in doubt, and is looked at.  A piece that
+ * with W behind it.  If W's last join came before z, going back in time undoes
+ * Z first: Y W had no rule before z, as z was the first around, and their
+ * border was in order already.  Otherwise W is undone first, and no one has
+ * looked at Z and W's parts yet: the border is in doubt, and is looked at.
+ * With W before it, the same the other way round.  A piece that
  * has a wrong one, in base64 one in 2,000, is encoded another way, as one is
  * that is not done after SWEEP_MAX sweeps: rules that come one before the
  * other along a piece would be found one a sweep.
@@ -143,10 +144,19 @@ di_sweep_first(di_sweep_t *s, const di_sweep_way_t *way, const di_merges_t *m,
     s->ids[0] = s->ids[s->n + 1] = DI_SWEEP_START;
     s->orders[0] = s->orders[s->n + 1] = DI_MERGES_NONE;
     memset(s->wrong, 0, sizeof(s->wrong));
+    s->n_wrong = 0;
     return s->n_pairs;
 }
 
 /* ------------------------------------------------------ what is in doubt -- */
+
+/* Count a wrong border; is its piece to be found?  Counting those before it
+ * takes longer than encoding it, so that isn't done for many. */
+static inline bool
+sweep_few(di_sweep_t *s)
+{
+    return s->n_wrong++ < DI_SWEEP_WRONG;
+}
 
 /* The piece of a token is wrong. */
 static void
@@ -154,6 +164,8 @@ sweep_wrong(di_sweep_t *s, uint32_t i)
 {
     uint32_t piece = 0;
 
+    if (!sweep_few(s))
+        return;
     for (; i > 1; i--)
         piece += s->ids[i] >> 31;
     s->wrong[piece / 64] |= 1ull << piece % 64;
@@ -165,6 +177,8 @@ sweep_wrong_byte(di_sweep_t *s, uint32_t i)
 {
     uint32_t piece = 0;
 
+    if (!sweep_few(s))
+        return;
     for (; i > 0; i--)
         piece += s->starts[i];
     s->wrong[piece / 64] |= 1ull << piece % 64;
@@ -324,11 +338,10 @@ sweep_again(const di_merges_t *m, di_sweep_t *s, const uint16_t *pairs,
     return n;
 }
 
-bool
+uint32_t
 di_sweep_rest(di_sweep_t *s, const di_sweep_way_t *way, const di_merges_t *m,
               const int32_t bytes[256])
 {
-    uint64_t wrong = 0;
     uint32_t n;
     unsigned i;
 
@@ -339,9 +352,7 @@ di_sweep_rest(di_sweep_t *s, const di_sweep_way_t *way, const di_merges_t *m,
         n = sweep_again(m, s, s->live[i & 1], n, s->live[~i & 1]);
     for (uint32_t k = 0; k < n; k++)
         sweep_wrong(s, s->live[i & 1][k]);
-    for (size_t k = 0; k < DI_SWEEP_PIECES / 64; k++)
-        wrong |= s->wrong[k];
-    return wrong == 0;
+    return s->n_wrong;
 }
 
 static uint32_t

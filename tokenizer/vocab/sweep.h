@@ -15,6 +15,7 @@
 #define DI_SWEEP_BYTES   2048           /* of all pieces together            */
 #define DI_SWEEP_BEYOND  16             /* ids that di_sweep_ids() may write
                                            behind the last                   */
+#define DI_SWEEP_WRONG   16             /* wrong borders, of all pieces      */
 #define DI_SWEEP_ROOM    (DI_SWEEP_BYTES + 64)  /* vectors reach beyond      */
 
 /* Bits beside a token's id. */
@@ -42,6 +43,9 @@ typedef struct {
                                            and after the last sweep          */
     uint64_t wrong[DI_SWEEP_PIECES / 64];   /* a bit for each piece that has
                                            to be encoded another way         */
+    uint32_t n_wrong;                   /* borders that are wrong; beyond
+                                           DI_SWEEP_WRONG, their pieces are
+                                           not in wrong[]                    */
 } di_sweep_t;
 
 /* What is done for every byte or token of a row. */
@@ -72,11 +76,12 @@ uint32_t di_sweep_first(di_sweep_t *s, const di_sweep_way_t *way,
                         const char *text, const uint32_t *ends, size_t n,
                         uint32_t pos);
 
-/* Do what is left.  false: some pieces are wrong. */
-bool di_sweep_rest(di_sweep_t *s, const di_sweep_way_t *way,
-                   const di_merges_t *m, const int32_t bytes[256]);
+/* Do what is left.  Returns s->n_wrong; if that is more than DI_SWEEP_WRONG
+ * the row is none for sweeps. */
+uint32_t di_sweep_rest(di_sweep_t *s, const di_sweep_way_t *way,
+                       const di_merges_t *m, const int32_t bytes[256]);
 
-/* A row's ids, if no piece is wrong.  ids[s->n + DI_SWEEP_BEYOND]; their
+/* A row's ids, if no border is wrong.  ids[s->n + DI_SWEEP_BEYOND]; their
  * number. */
 static inline size_t
 di_sweep_ids(const di_sweep_t *s, const di_sweep_way_t *way, int32_t *ids)
