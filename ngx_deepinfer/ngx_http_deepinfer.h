@@ -337,7 +337,9 @@ struct ngx_http_deepinfer_pool_s {
     ngx_http_deepinfer_stats_t    *stats;       /* in the shared zone */
 
     /* the worker's own */
-    ngx_array_t                    toks;        /* of di_tok_t *, idle */
+    di_tok_t                      *tok;         /* the event loop's */
+    ngx_array_t                    toks;        /* of di_tok_t *, idle ones of
+                                                   threads */
     ngx_queue_t                    waiting;     /* for a ring, sub->queue */
     ngx_uint_t                     turn;        /* breaks ties of engines */
 };
@@ -599,7 +601,6 @@ void ngx_http_deepinfer_prepare_part_of(ngx_http_deepinfer_prepare_t *p,
     di_tok_t *tok);
 int ngx_http_deepinfer_prepare_join(ngx_http_deepinfer_prepare_t *p);
 di_tok_t *ngx_http_deepinfer_take_tok(ngx_http_deepinfer_pool_t *pool);
-di_tok_t *ngx_http_deepinfer_idle_tok(ngx_http_deepinfer_pool_t *pool);
 void ngx_http_deepinfer_give_tok(ngx_http_deepinfer_pool_t *pool,
     di_tok_t *tok);
 int ngx_http_deepinfer_prepare_parse(ngx_http_deepinfer_prepare_t *p,

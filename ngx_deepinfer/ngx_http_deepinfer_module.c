@@ -867,7 +867,8 @@ ngx_http_deepinfer_init_process(ngx_cycle_t *cycle)
 
         if (ngx_array_init(&pools[i]->toks, cycle->pool,
                            NGX_HTTP_DEEPINFER_TOKS, sizeof(di_tok_t *))
-            != NGX_OK)
+            != NGX_OK
+            || di_tok_open(pools[i]->vocab, &pools[i]->tok) != DI_OK)
         {
             return NGX_ERROR;
         }
@@ -916,6 +917,9 @@ ngx_http_deepinfer_exit_process(ngx_cycle_t *cycle)
         }
 
         pools[i]->toks.nelts = 0;
+
+        di_tok_close(pools[i]->tok);
+        pools[i]->tok = NULL;
     }
 
     if (mcf->redis) {

@@ -243,26 +243,14 @@ ngx_http_deepinfer_prepare_join(ngx_http_deepinfer_prepare_t *p)
 }
 
 
-/* An encoder for one thread at a time; its cache stays warm. */
+/*
+ * An encoder for one thread at a time, of which the cache stays warm; NULL:
+ * none is idle, and the thread makes one.  The event loop's own is not among
+ * them: clearing a new one's tables would hold it.
+ */
 
 di_tok_t *
 ngx_http_deepinfer_take_tok(ngx_http_deepinfer_pool_t *pool)
-{
-    di_tok_t  *tok;
-
-    tok = ngx_http_deepinfer_idle_tok(pool);
-    if (tok) {
-        return tok;
-    }
-
-    return (di_tok_open(pool->vocab, &tok) == DI_OK) ? tok : NULL;
-}
-
-
-/* One that there is already, or NULL: clearing a new one's takes a while. */
-
-di_tok_t *
-ngx_http_deepinfer_idle_tok(ngx_http_deepinfer_pool_t *pool)
 {
     di_tok_t  **toks;
 

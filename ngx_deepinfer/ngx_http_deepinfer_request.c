@@ -296,17 +296,8 @@ ngx_http_deepinfer_begin_prepare(ngx_http_deepinfer_ctx_t *ctx)
 
 #endif
 
-    ctx->prepare.tok = ngx_http_deepinfer_take_tok(ctx->pool);
-
-    if (ctx->prepare.tok == NULL) {
-        ngx_http_deepinfer_fail_memory(ctx);
-        ngx_http_deepinfer_run(ctx);
-        return;
-    }
-
+    ctx->prepare.tok = ctx->pool->tok;
     ngx_http_deepinfer_prepare(&ctx->prepare);
-    ngx_http_deepinfer_give_tok(ctx->pool, ctx->prepare.tok);
-
     ngx_http_deepinfer_prepared(ctx);
 }
 
@@ -403,7 +394,7 @@ ngx_http_deepinfer_post_task(ngx_http_deepinfer_ctx_t *ctx, ngx_uint_t parts)
     t = task->ctx;
     t->ctx = ctx;
     t->parts = parts;
-    t->tok = ngx_http_deepinfer_idle_tok(ctx->pool);
+    t->tok = ngx_http_deepinfer_take_tok(ctx->pool);
 
     task->handler = ngx_http_deepinfer_thread_handler;
     task->event.handler = ngx_http_deepinfer_thread_done;
