@@ -38,6 +38,7 @@
 #define KEEP_ROUND   (7.0 / 8)   /* of a sequence's, each round             */
 #define SLOPES       8.0         /* of the last steps                       */
 #define SPREAD_LEAST 0.05        /* variance of rows that shows a slope     */
+#define STALL        4.0         /* times less than the mean begins it anew */
 #define PRIOR        2.0         /* drafts hoped for before any were seen   */
 #define REST_FIRST   16          /* at least, when drafts don't pay         */
 #define REST_MAX     64
@@ -70,9 +71,15 @@ di_odds_step(di_odds_t *o, uint32_t rows, uint64_t tokens, double us)
 }
 
 
+/* A drafting that took long for once, its weights being cold or the CPU
+ * another's, says little of the next, and where drafts are seldom tried its
+ * part in the mean would outlast tens of thousands of tokens.  So one that
+ * takes a small part of the mean begins it anew. */
 void
 di_odds_draft(di_odds_t *o, uint32_t seqs, double us)
 {
+    if (us * o->drafted < o->draft_us * seqs / STALL)
+        o->drafted = o->draft_us = 0;
     o->drafted = o->drafted * KEEP + seqs;
     o->draft_us = o->draft_us * KEEP + us;
     o->all_us += us;

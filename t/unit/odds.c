@@ -137,6 +137,7 @@ typedef struct {
     di_trial_t trials[6];
     uint32_t   n;
     double     us, tokens;
+    double     stall_us;                 /* of the next drafting, once      */
 } batch_t;
 
 /* A step of all of them: 100 us, and 20 a row.  Drafting takes 60 us a
@@ -154,8 +155,11 @@ batch_step(batch_t *b, uint32_t step, bool pays)
         n += drafted[i];
     }
     draft_us = (pays ? 6 : 60) * n;
-    if (n > 0)
+    if (n > 0) {
+        draft_us += b->stall_us;
+        b->stall_us = 0;
         di_odds_draft(&b->odds, n, draft_us);
+    }
     for (uint32_t i = 0; i < b->n; i++) {
         uint32_t v, stay = pays ? N : (step + i) % 3 == 0;
 
@@ -207,6 +211,28 @@ test_first(void)
         CHECK(batch_step(&b, i, true) <= 1);
 }
 
+/* A drafting that took seconds, as the first one may while its weights come
+ * from the disk, doesn't end them for good, nor does one among those that see
+ * whether they pay by now. */
+static void
+test_stall(void)
+{
+    for (uint32_t before = 0; before <= 200; before += 200) {
+        batch_t  b = { .n = 6 };
+        uint32_t rounds, i;
+
+        for (i = 0; i < before; i++)
+            (void) batch_step(&b, i, false);
+        b.stall_us = 2e6;
+        for (i = 0; i < 1500; i++)
+            (void) batch_step(&b, i, true);
+        CHECK_EQ_INT(b.stall_us, 0);
+        for (i = rounds = 0; i < 100; i++)
+            rounds += batch_step(&b, i, true);
+        CHECK_EQ_INT(rounds, 600);
+    }
+}
+
 int
 main(void)
 {
@@ -217,5 +243,6 @@ main(void)
     test_rest();
     test_share();
     test_first();
+    test_stall();
     return check_done("odds");
 }
