@@ -377,8 +377,7 @@ static const di_sweep_way_t sweep_any = {
 
 #include <immintrin.h>
 
-#define SWEEP_AVX512                                                        \
-    "avx512f,avx512bw,avx512vl,avx512vbmi2,bmi,bmi2,popcnt"
+#define SWEEP_AVX512  "avx512f,avx512bw,avx512vl,bmi,bmi2,popcnt"
 
 /* 16 bytes, each as 32 bits. */
 __attribute__((target(SWEEP_AVX512)))
@@ -473,19 +472,27 @@ sweep_store_avx512(void *at, uint32_t bits, __m512i v)
     _mm512_storeu_si512(at, _mm512_maskz_compress_epi32((__mmask16) bits, v));
 }
 
+/* List those of 16 places that have a bit; their number. */
+__attribute__((target(SWEEP_AVX512)))
+static inline uint32_t
+sweep_keep_avx512(uint16_t *list, uint32_t bits, __m512i places)
+{
+    places = _mm512_maskz_compress_epi32((__mmask16) bits, places);
+    _mm256_storeu_si256((__m256i *) list, _mm512_cvtepi32_epi16(places));
+    return (uint32_t) __builtin_popcount(bits);
+}
+
 /* List the places of bits, the first being place `from`; their number. */
 __attribute__((target(SWEEP_AVX512)))
 static inline uint32_t
 sweep_list_avx512(uint16_t *list, uint32_t bits, uint32_t from)
 {
-    const __m256i places = _mm256_add_epi16(
-        _mm256_set1_epi16((short) from),
-        _mm256_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14,
+    const __m512i places = _mm512_add_epi32(
+        _mm512_set1_epi32((int) from),
+        _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14,
                           15));
 
-    _mm256_storeu_si256((__m256i *) list,
-                        _mm256_maskz_compress_epi16((__mmask16) bits, places));
-    return (uint32_t) __builtin_popcount(bits);
+    return sweep_keep_avx512(list, bits, places);
 }
 
 /* sweep_join_any(), and the signs of pairs.  joins has the bits of two bytes
@@ -560,10 +567,8 @@ sweep_sift_avx512(const di_merges_t *m, di_sweep_t *s)
         bit = _mm512_sllv_epi32(_mm512_set1_epi32(1), bit);
         maybe = _mm512_test_epi32_mask(word, bit)
                 & sweep_first_bits(s->n_pairs - i);
-        _mm256_storeu_si256((__m256i *) (s->pairs + n),
-                            _mm256_maskz_compress_epi16((__mmask16) maybe,
-                                                        pairs));
-        n += (uint32_t) __builtin_popcount(maybe);
+        n += sweep_keep_avx512(s->pairs + n, maybe,
+                               _mm512_cvtepu16_epi32(pairs));
     }
     s->n_pairs = n;
 }
@@ -618,8 +623,7 @@ static const di_sweep_way_t sweep_avx512 = {
 const di_sweep_way_t *
 di_sweep_way(unsigned i)
 {
-    if (__builtin_cpu_supports("avx512vbmi2")
-        && __builtin_cpu_supports("avx512bw")
+    if (__builtin_cpu_supports("avx512bw")
         && __builtin_cpu_supports("avx512vl")
         && __builtin_cpu_supports("bmi2") && i-- == 0)
         return &sweep_avx512;
