@@ -6,7 +6,8 @@
  * a core a wrong guess or two for each.  So here a pair is joined as soon as
  * its rule comes before those of the pairs on both sides of it; the first
  * sweep does that for all pairs of bytes at once, 16 at a time where there is
- * AVX-512, without a branch.  In random text it finds nine joins of ten.
+ * AVX-512, 8 where there is AVX2, without a branch.  In random text it finds
+ * nine joins of ten.
  * Pairs with the new tokens are looked up: one gather asks for 16 of them
  * whether there may be a rule, and mostly there is none.  For the few pairs
  * left that have one, sweeps go over a list of them.
@@ -620,6 +621,276 @@ static const di_sweep_way_t sweep_avx512 = {
     sweep_first_avx512, sweep_live_avx512, sweep_ids_avx512,
 };
 
+/* ----------------------------------------------------------------- AVX2 -- */
+
+/* The same for 8 elements; PEXT takes those that have a bit from the numbers
+ * of all.  Zen 1 and 2 have it, but take it bit by bit. */
+#define SWEEP_AVX2  "avx2,bmi,bmi2,popcnt"
+#define SWEEP_ONES  0x0101010101010101u
+
+__attribute__((target(SWEEP_AVX2)))
+static inline __m256i
+sweep_wide_avx2(const uint8_t *s)
+{
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *) s));
+}
+
+/* A bit for each of 8 bytes that is 1, not 0. */
+__attribute__((target(SWEEP_AVX2)))
+static inline uint32_t
+sweep_bits_avx2(const uint8_t *s)
+{
+    uint64_t v;
+
+    memcpy(&v, s, sizeof(v));
+    return (uint32_t) _pext_u64(v, SWEEP_ONES);
+}
+
+/* A bit for each of 8 elements that is all ones. */
+__attribute__((target(SWEEP_AVX2)))
+static inline uint32_t
+sweep_mask_avx2(__m256i v)
+{
+    return (uint32_t) _mm256_movemask_ps(_mm256_castsi256_ps(v));
+}
+
+/* All ones in each of 8 elements that has a bit. */
+__attribute__((target(SWEEP_AVX2)))
+static inline __m256i
+sweep_spread_avx2(uint32_t bits)
+{
+    const __m256i each = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+
+    return _mm256_cmpeq_epi32(
+        _mm256_and_si256(_mm256_set1_epi32((int) bits), each), each);
+}
+
+/* The numbers of those of 8 elements that have a bit, a byte for each. */
+__attribute__((target(SWEEP_AVX2)))
+static inline __m128i
+sweep_numbers_avx2(uint32_t bits)
+{
+    uint64_t bytes = _pdep_u64(bits, SWEEP_ONES) * 0xff;
+
+    return _mm_cvtsi64_si128((long long) _pext_u64(0x0706050403020100u,
+                                                   bytes));
+}
+
+/* Store the elements with these numbers. */
+__attribute__((target(SWEEP_AVX2)))
+static inline void
+sweep_store_avx2(void *at, __m128i numbers, __m256i v)
+{
+    v = _mm256_permutevar8x32_epi32(v, _mm256_cvtepu8_epi32(numbers));
+    _mm256_storeu_si256(at, v);
+}
+
+__attribute__((target(SWEEP_AVX2)))
+static inline uint32_t
+sweep_list_avx2(uint16_t *list, uint32_t bits, uint32_t from)
+{
+    __m128i places = _mm_cvtepu8_epi16(sweep_numbers_avx2(bits));
+
+    places = _mm_add_epi16(places, _mm_set1_epi16((short) from));
+    _mm_storeu_si128((__m128i *) list, places);
+    return (uint32_t) __builtin_popcount(bits);
+}
+
+/* The elements n places before those of b; a is what lies before b. */
+#define SWEEP_BEFORE_AVX2(a, b, n)                                          \
+    _mm256_alignr_epi8(b, _mm256_permute2x128_si256(a, b, 0x21),            \
+                       16 - 4 * (n))
+
+/* Those one place behind a; b is what lies behind a. */
+#define SWEEP_BEHIND_AVX2(a, b)                                             \
+    _mm256_alignr_epi8(_mm256_permute2x128_si256(a, b, 0x21), a, 4)
+
+__attribute__((target(SWEEP_AVX2)))
+static inline __m256i
+sweep_orders_avx2(const di_merges_t *m, const di_sweep_t *s, uint32_t i)
+{
+    __m256i pairs = _mm256_or_si256(
+                _mm256_slli_epi32(sweep_wide_avx2(s->text + i), 8),
+                sweep_wide_avx2(s->text + i + 1));
+    __m256i inside = _mm256_cmpeq_epi32(sweep_wide_avx2(s->starts + i + 1),
+                                        _mm256_setzero_si256());
+
+    return _mm256_mask_i32gather_epi32(_mm256_set1_epi32(-1),
+                                       (const int *) m->bytes, pairs, inside,
+                                       4);
+}
+
+__attribute__((target(SWEEP_AVX2)))
+static inline uint32_t
+sweep_joins_avx2(__m256i before, __m256i order, __m256i next)
+{
+    __m256i least;
+
+    before = SWEEP_BEFORE_AVX2(before, order, 1);
+    next = SWEEP_BEHIND_AVX2(order, next);
+    least = _mm256_min_epu32(order, next);
+    return sweep_mask_avx2(_mm256_cmpeq_epi32(least, order))
+           & ~sweep_mask_avx2(_mm256_cmpeq_epi32(
+                                  _mm256_min_epu32(before, order), before));
+}
+
+__attribute__((target(SWEEP_AVX2)))
+static inline __m256i
+sweep_tokens_avx2(const di_merges_t *m, const int32_t bytes[256],
+                  const uint8_t *s, uint32_t joins, __m256i orders)
+{
+    const __m256i last = _mm256_set1_epi32('~' - '!');
+    __m256i  wide = sweep_wide_avx2(s), ids, join = sweep_spread_avx2(joins);
+    __m256i  place = _mm256_sub_epi32(wide, _mm256_set1_epi32('!'));
+    uint32_t print = sweep_mask_avx2(_mm256_cmpeq_epi32(
+                         _mm256_max_epu32(place, last), last));
+
+    if (m->print && print == 0xff)
+        ids = _mm256_add_epi32(place, _mm256_set1_epi32(bytes['!']));
+    else
+        ids = _mm256_i32gather_epi32(bytes, wide, 4);
+    if (m->straight)
+        return _mm256_blendv_epi8(ids, _mm256_add_epi32(orders,
+                                      _mm256_set1_epi32(m->straight_from)),
+                                  join);
+    return _mm256_mask_i32gather_epi32(ids, m->makes, orders, join, 4);
+}
+
+__attribute__((target(SWEEP_AVX2)))
+static inline __m256i
+sweep_signs_avx2(__m256i left, __m256i right)
+{
+    left = _mm256_mullo_epi32(left, _mm256_set1_epi32(
+                                        (int) DI_MERGES_SIGN_LEFT));
+    return _mm256_mullo_epi32(_mm256_add_epi32(left, right),
+                              _mm256_set1_epi32((int) DI_MERGES_SIGN_BOTH));
+}
+
+__attribute__((target(SWEEP_AVX2)))
+static void
+sweep_join_avx2(const di_merges_t *m, const int32_t bytes[256],
+                di_sweep_t *s, uint32_t len)
+{
+    __m256i  order = sweep_orders_avx2(m, s, 0), none = _mm256_set1_epi32(-1);
+    __m256i  next = sweep_orders_avx2(m, s, 8), after, ids, left;
+    __m256i  ids_before = none;
+    uint32_t joins = sweep_joins_avx2(none, order, next) << 2;
+    uint32_t n = 1, n_pairs = 0, n_doubts = 0;
+
+    for (uint32_t i = 0; i < len; i += 8) {
+        uint32_t starts = sweep_bits_avx2(s->starts + i), here, kept, pairs;
+        __m128i  numbers;
+
+        after = sweep_orders_avx2(m, s, i + 16);
+        joins |= sweep_joins_avx2(order, next, after) << 10;
+        here = joins >> 2;
+        kept = ~(joins >> 1) & sweep_first_bits(len - i) & 0xff;
+        pairs = (here | joins) & ~starts & kept;
+
+        ids = sweep_tokens_avx2(m, bytes, s->text + i, here, order);
+        left = _mm256_blendv_epi8(SWEEP_BEFORE_AVX2(ids_before, ids, 1),
+                                  SWEEP_BEFORE_AVX2(ids_before, ids, 2),
+                                  sweep_spread_avx2(joins));
+        sweep_store_avx2(s->signs + n_pairs, sweep_numbers_avx2(pairs),
+                         sweep_signs_avx2(left, ids));
+        n_pairs += sweep_list_avx2(s->pairs + n_pairs, _pext_u32(pairs, kept),
+                                   n - 1);
+        n_doubts += sweep_list_avx2(s->doubts + n_doubts,
+                                    here & joins & ~starts & 0xff, i);
+        numbers = sweep_numbers_avx2(kept);
+        sweep_store_avx2(s->ids + n, numbers, _mm256_or_si256(
+                             ids, _mm256_slli_epi32(
+                                      sweep_wide_avx2(s->starts + i), 31)));
+        sweep_store_avx2(s->orders + n, numbers, _mm256_or_si256(
+                             order, sweep_spread_avx2(here | here >> 1)));
+        n += (uint32_t) __builtin_popcount(kept);
+
+        joins >>= 8;
+        ids_before = ids;
+        order = next;
+        next = after;
+    }
+    s->n = n - 1;
+    s->n_pairs = n_pairs;
+    s->n_doubts = n_doubts;
+}
+
+__attribute__((target(SWEEP_AVX2)))
+static void
+sweep_sift_avx2(const di_merges_t *m, di_sweep_t *s)
+{
+    const __m128i shift = _mm_cvtsi32_si128((int) m->maybe_shift);
+    uint32_t      n = 0, maybe;
+
+    for (uint32_t i = 0; i < s->n_pairs; i += 8) {
+        __m256i bit = _mm256_srl_epi32(
+            _mm256_loadu_si256((const __m256i *) (s->signs + i)), shift);
+        __m256i word = _mm256_i32gather_epi32(
+            (const int *) m->maybe, _mm256_srli_epi32(bit, 5), 4);
+        __m128i pairs = _mm_loadu_si128((const __m128i *) (s->pairs + i));
+        __m128i numbers;
+
+        bit = _mm256_sub_epi32(_mm256_set1_epi32(31),
+                               _mm256_and_si256(bit, _mm256_set1_epi32(31)));
+        maybe = sweep_mask_avx2(_mm256_sllv_epi32(word, bit))
+                & sweep_first_bits(s->n_pairs - i);
+        numbers = sweep_numbers_avx2(maybe);    /* k: bytes 2 k, 2 k + 1 */
+        numbers = _mm_slli_epi16(_mm_unpacklo_epi8(numbers, numbers), 1);
+        numbers = _mm_add_epi8(numbers, _mm_set1_epi16(0x100));
+        _mm_storeu_si128((__m128i *) (s->pairs + n),
+                         _mm_shuffle_epi8(pairs, numbers));
+        n += (uint32_t) __builtin_popcount(maybe);
+    }
+    s->n_pairs = n;
+}
+
+__attribute__((target(SWEEP_AVX2)))
+static void
+sweep_first_avx2(const di_merges_t *m, const int32_t bytes[256],
+                 di_sweep_t *s, uint32_t len)
+{
+    sweep_join_avx2(m, bytes, s, len);
+    sweep_sift_avx2(m, s);
+}
+
+__attribute__((target(SWEEP_AVX2)))
+static uint32_t
+sweep_live_avx2(const di_sweep_t *s, uint16_t *pairs)
+{
+    uint32_t n = 0, none;
+
+    for (uint32_t i = 1; i <= s->n; i += 8) {
+        none = sweep_mask_avx2(_mm256_loadu_si256((const __m256i *)
+                                                  (s->orders + i)));
+        n += sweep_list_avx2(pairs + n, ~none & 0xff
+                             & sweep_first_bits(s->n + 1 - i), i);
+    }
+    return n;
+}
+
+__attribute__((target(SWEEP_AVX2)))
+static uint32_t
+sweep_ids_avx2(const di_sweep_t *s, int32_t *ids)
+{
+    const __m256i start = _mm256_set1_epi32((int) DI_SWEEP_START);
+    uint32_t      n = 0, there;
+
+    for (uint32_t i = 1; i <= s->n; i += 8) {
+        __m256i v = _mm256_loadu_si256((const __m256i *) (s->ids + i));
+
+        there = ~sweep_mask_avx2(_mm256_slli_epi32(v, 1)) & 0xff
+                & sweep_first_bits(s->n + 1 - i);
+        sweep_store_avx2(ids + n, sweep_numbers_avx2(there),
+                         _mm256_andnot_si256(start, v));
+        n += (uint32_t) __builtin_popcount(there);
+    }
+    return n;
+}
+
+static const di_sweep_way_t sweep_avx2 = {
+    sweep_first_avx2, sweep_live_avx2, sweep_ids_avx2,
+};
+
 const di_sweep_way_t *
 di_sweep_way(unsigned i)
 {
@@ -627,6 +898,10 @@ di_sweep_way(unsigned i)
         && __builtin_cpu_supports("avx512vl")
         && __builtin_cpu_supports("bmi2") && i-- == 0)
         return &sweep_avx512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2")
+        && !__builtin_cpu_is("znver1") && !__builtin_cpu_is("znver2")
+        && i-- == 0)
+        return &sweep_avx2;
     return i == 0 ? &sweep_any : NULL;
 }
 
