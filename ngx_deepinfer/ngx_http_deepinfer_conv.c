@@ -139,6 +139,7 @@ ngx_http_deepinfer_conv_open(ngx_http_deepinfer_ctx_t *ctx, const char *id)
 
     conf.req = ctx->prepare.req;
     conf.vocab = ctx->pool->vocab;
+    conf.tok = ctx->pool->tok;
     conf.spell = di_spell_of(ctx->prepare.spelling->dialect);
     conf.id = id;
     conf.model.data = (char *) ctx->pool->name.data;

@@ -20,6 +20,7 @@
 #define TH  "\2"
 
 static di_vocab_t *vocab;
+static di_tok_t   *tok;
 
 /* What an answer says: items in order, "R:..|T:..|C:name(arguments)|". */
 typedef struct {
@@ -367,8 +368,10 @@ static void
 write_answer(const how_t *h, const char *script, di_sbuf_t *b)
 {
     const di_out_top_t top = { 'a', -0.5f };
-    di_out_conf_t conf = { .vocab = vocab, .spell = DI_SPELL_DSML,
-                           .id = "id-1", .model = { "m", 1 },
+    di_out_conf_t conf = { .vocab = vocab,
+                           .tok = h->step > 1 ? tok : NULL,
+                           .spell = DI_SPELL_DSML, .id = "id-1",
+                           .model = { "m", 1 },
                            .created = 1700000000 };
     di_req_t     *req = request(h);
     di_out_t     *out;
@@ -551,6 +554,21 @@ check_one_call(void)
     CHECK_EQ_STR(said.reason, "tool_calls");
 }
 
+/* Official: an encoder that is given counts as one that is opened does. */
+static void
+check_recount(void)
+{
+    how_t h = { .codec = DI_CODEC_OFFICIAL, .end = DI_END_STOP, .fields = "" };
+
+    for (h.step = 1; h.step <= 2; h.step++) {
+        di_sbuf_t b = { 0 };
+
+        write_answer(&h, "plan" TH "Sure", &b);
+        CHECK(strstr(b.data, "\"reasoning_tokens\":4}") != NULL);
+        di_sbuf_free(&b);
+    }
+}
+
 /* ----------------------------------------------------------- exact bytes */
 
 #define ASK       "\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]"
@@ -695,8 +713,10 @@ main(int argc, char **argv)
     char *file;
 
     vocab = parse_vocab(NULL, 0);
+    CHECK_EQ_INT(di_tok_open(vocab, &tok), DI_OK);
     if (write) {
         check_exact(NULL, true);
+        di_tok_close(tok);
         di_vocab_close(vocab);
         return 0;
     }
@@ -708,6 +728,8 @@ main(int argc, char **argv)
     check_nothing_lost();
     check_reasons();
     check_one_call();
+    check_recount();
+    di_tok_close(tok);
     di_vocab_close(vocab);
     return check_done("out");
 }

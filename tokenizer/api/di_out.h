@@ -28,6 +28,11 @@ typedef struct di_out_s di_out_t;
 typedef struct {
     const di_req_t   *req;       /* keeps                                   */
     const di_vocab_t *vocab;     /* keeps; NULL: text comes, not tokens     */
+    di_tok_t         *tok;       /* keeps, official: counts reasoning's
+                                  * tokens, within calls of di_out_finish(),
+                                  * whose thread it has to be for; NULL: one
+                                  * is opened when it is wanted, which takes
+                                  * longer than counting                    */
     di_spell_t        spell;     /* of the served model: di_spell_of()      */
     const char       *id;        /* of the response, with its prefix; copied */
     di_str_t          model;     /* as the answer shows it; copied          */

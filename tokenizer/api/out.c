@@ -119,6 +119,7 @@ di_out_open(const di_out_conf_t *conf, di_out_t **out)
     o->req = conf->req;
     o->params = params;
     o->vocab = conf->vocab;
+    o->tok = conf->tok;
     o->official = di_req_codec(conf->req) == DI_CODEC_OFFICIAL;
     o->stream = params->stream;
     o->thinking = di_req_parsing(conf->req)->stage != DI_STAGE_NONE;
@@ -801,7 +802,7 @@ static int
 recount_reasoning(di_out_t *out, di_choice_out_t *c)
 {
     di_sbuf_t text = { 0 };
-    di_tok_t *tok;
+    di_tok_t *tok = out->tok;
     int32_t   none;
     size_t    i, n = 0;
     int       rc;
@@ -811,14 +812,16 @@ recount_reasoning(di_out_t *out, di_choice_out_t *c)
             di_sbuf_add(&text, c->items[i].text.data, c->items[i].text.len);
     }
 
-    if (text.failed || di_tok_open(out->vocab, &tok) != DI_OK) {
+    if (text.failed
+        || (tok == NULL && di_tok_open(out->vocab, &tok) != DI_OK)) {
         di_sbuf_free(&text);
         return DI_ENOMEM;
     }
 
     rc = di_tok_encode_raw(tok, text.len == 0 ? "" : text.data, text.len,
                            &none, 0, &n);
-    di_tok_close(tok);
+    if (tok != out->tok)
+        di_tok_close(tok);
     di_sbuf_free(&text);
     c->reasoning_tokens = (uint32_t) n;
     return rc == DI_ELIMIT ? DI_OK : rc;

@@ -98,6 +98,7 @@ struct di_out_s {
     const di_req_t        *req;
     const di_req_params_t *params;
     const di_vocab_t      *vocab;
+    di_tok_t              *tok;          /* NULL: open one if need be        */
     di_rules_t            *rules;
     bool                   official;
     bool                   stream;
