@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory for a stage's patterns is measured in a first pass and filled in a
- * second. */
 typedef struct {
     const di_rules_t *rules;
     pattern_t  *patterns;
