@@ -586,12 +586,18 @@ waited_us(const di_sched_t *s)
 }
 
 
-/* Streams that decode, or will once their prompts are read. */
+/* Streams that decode, or will once their prompts are read: of those that wait
+ * as many as may run, and as there are blocks for if they are like those that
+ * run. */
 static uint32_t
 streams(const di_sched_t *s)
 {
-    uint64_t n = (uint64_t) s->running.n + s->n_queued;
+    uint64_t left = di_kv_available(s->kv), held = s->model.kv_blocks - left;
+    uint64_t n = s->n_queued;
 
+    if (n * held > left * s->running.n)
+        n = left * s->running.n / held;
+    n += s->running.n;
     return n < s->conf.max_seqs ? (uint32_t) n : s->conf.max_seqs;
 }
 

@@ -1025,6 +1025,35 @@ test_step_crowd(void)
 }
 
 
+/* Those that wait for blocks get none. */
+static void
+test_step_full(void)
+{
+    req_t *a, *b;
+    int    i;
+
+    open_paced(100 / BT + 12, 8, 64, 40, 20, true, 0, 8000);
+    w.fake.row_us = 500;
+    a = new_request(4);
+    a->r.params.flags = DI_GEN_IGNORE_EOS;
+    a->r.params.max_tokens = 30;
+    submit(a);
+    CHECK_EQ_INT(step(), DI_OK);
+    for (i = 0; i < 12; i++) {
+        b = new_request(100);
+        b->prompt[0] = 9 + i;
+        submit(b);
+    }
+    CHECK_EQ_INT(step(), DI_OK);         /* the first of them has its blocks */
+    for (i = 0; i < 3; i++) {
+        CHECK_EQ_INT(step(), DI_OK);
+        CHECK_EQ_INT(w.fake.rows, 17);
+    }
+    run_out();
+    close_world();
+}
+
+
 /* One owner's crowd does not hold up another owner. */
 static void
 test_fair(void)
@@ -1189,6 +1218,7 @@ main(int argc, char **argv)
     test_chunks();
     test_step_time();
     test_step_crowd();
+    test_step_full();
     test_fair();
     test_faults();
     test_many_short();
