@@ -414,13 +414,13 @@ static void
 write_output(const di_out_t *out, di_sbuf_t *b, bool final)
 {
     const di_choice_out_t *c = &out->choices[0];
-    const di_item_t       *item;
 
     di_sbuf_lit(b, ",\"output\":[");
-    for (item = c->items; final && item < c->items + c->n_items; item++) {
-        text_t text = { 0 };
+    for (size_t i = 0; final && i < c->n_items; i++) {
+        const di_item_t *item = &c->items[i];
+        text_t           text = { 0 };
 
-        if (item > c->items)
+        if (i > 0)
             di_sbuf_lit(b, ",");
         write_item_type(b, item);
         write_item_id(out, b, item);
