@@ -21,6 +21,7 @@ static ngx_int_t ngx_http_deepinfer_output_pending(
 static void ngx_http_deepinfer_swap(ngx_http_deepinfer_ctx_t *ctx);
 static ngx_int_t ngx_http_deepinfer_stream_header(
     ngx_http_deepinfer_ctx_t *ctx);
+static ngx_int_t ngx_http_deepinfer_send_at_once(ngx_http_request_t *r);
 static void ngx_http_deepinfer_stream_handler(ngx_http_request_t *r);
 static void ngx_http_deepinfer_output_pause(ngx_http_deepinfer_ctx_t *ctx,
     ngx_uint_t pause);
@@ -157,20 +158,15 @@ ngx_http_deepinfer_swap(ngx_http_deepinfer_ctx_t *ctx)
 static ngx_int_t
 ngx_http_deepinfer_stream_header(ngx_http_deepinfer_ctx_t *ctx)
 {
-    ngx_int_t                  rc;
-    ngx_http_request_t        *r;
-    ngx_http_core_loc_conf_t  *clcf;
+    ngx_int_t            rc;
+    ngx_http_request_t  *r;
 
     static u_char  no_cache[] = "no-cache";
     static u_char  no[] = "no";
 
     r = ctx->request;
 
-    /* else each event would wait for the client's ACK of the one before */
-
-    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
-
-    if (clcf->tcp_nodelay && ngx_tcp_nodelay(r->connection) != NGX_OK) {
+    if (ngx_http_deepinfer_send_at_once(r) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -213,6 +209,41 @@ ngx_http_deepinfer_stream_header(ngx_http_deepinfer_ctx_t *ctx)
     ctx->direct = ngx_http_deepinfer_direct_allowed(ctx);
 
     return NGX_OK;
+}
+
+
+/*
+ * Events leave when they are written: without TCP_NODELAY each would wait for
+ * the client's ACK of the one before.  A file that was sent before, with
+ * tcp_nopush on, leaves the socket corked if the next request was there by
+ * then, and nginx forgets it where tcp_nopush is off here: events would leave
+ * in bunches, five times a second.
+ */
+
+static ngx_int_t
+ngx_http_deepinfer_send_at_once(ngx_http_request_t *r)
+{
+    ngx_connection_t          *c;
+    ngx_http_core_loc_conf_t  *clcf;
+
+    c = r->connection;
+    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+
+    /* tcp_nodelay is also disabled where there is no TCP */
+
+    if (r->pipeline && c->tcp_nodelay != NGX_TCP_NODELAY_DISABLED) {
+
+        if (ngx_tcp_push(c->fd) == -1) {
+            ngx_connection_error(c, ngx_socket_errno, ngx_tcp_push_n " failed");
+            return NGX_ERROR;
+        }
+
+        if (c->tcp_nopush == NGX_TCP_NOPUSH_SET) {
+            c->tcp_nopush = NGX_TCP_NOPUSH_UNSET;
+        }
+    }
+
+    return clcf->tcp_nodelay ? ngx_tcp_nodelay(c) : NGX_OK;
 }
 
 

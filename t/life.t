@@ -39,6 +39,8 @@ sub server {
             deepinfer_pass echo;
             deepinfer_ignore_client_abort on;
         }
+        location = /file { root $root; sendfile on; tcp_nopush on; }
+        location = /nopush { deepinfer_pass echo; tcp_nopush on; }
         location = /metrics { deepinfer_api metrics; }
         location = /health { deepinfer_api health; }
 END
@@ -225,16 +227,47 @@ sub worker_end {
     return;
 }
 
+sub sent_at_once {
+    my ($client, $name) = @_;
+    my $sock = worker_end($client);
+
+    SKIP: {
+        skip('the worker may not be looked into', 1) if !$sock;
+        my ($nodelay, $cork)
+            = map { unpack('i', getsockopt($sock, Socket::IPPROTO_TCP, $_)) }
+              Socket::TCP_NODELAY, Socket::TCP_CORK;
+        ok($nodelay && !$cork, $name);
+    }
+}
+
 $client = stream("\@\@every 1\n\@\@repeat 100 hello");
 $client->read_event;
-SKIP: {
-    my $sock = worker_end($client);
-    skip('the worker may not be looked into', 1) if !$sock;
-    ok(unpack('i', getsockopt($sock, Socket::IPPROTO_TCP,
-                              Socket::TCP_NODELAY)),
-       'events are sent at once');
-}
+sent_at_once($client, 'events are sent at once');
 $client->close;
+
+# Nor does it wait for a full segment, as what follows a file with tcp_nopush
+# does if both were asked for in one go.
+open(my $file, '>', "$root/file") or die "open: $!\n";
+print $file 'text';
+close($file);
+chmod(0755, $root);
+for my $uri ($chat, '/nopush') {
+    my $body = encode_json(script("\@\@every 1\n\@\@repeat 100000 hello",
+                                  stream => JSON::PP::true));
+
+    $client = DI::Client->connect(port => $port);
+    $client->send("GET /file HTTP/1.1\r\nHost: localhost\r\n\r\n"
+                  . "POST $uri HTTP/1.1\r\nHost: localhost\r\n"
+                  . 'Content-Length: ' . length($body) . "\r\n\r\n$body");
+    $client->read_head;
+    is($client->read_body, 'text', 'a file');
+    $client->{head} = undef;
+    $client->{done} = 0;
+    is($client->read_head->{status}, 200, "and a stream of $uri behind it");
+    $client->read_event;
+    sent_at_once($client, 'the events of which are sent at once');
+    $client->close;
+}
 
 # -------------------------------------------------------------- slow client --
 
