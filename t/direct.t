@@ -139,5 +139,84 @@ for my $how (qw(close rst)) {
     }), "$how cancels");
 }
 
+# A module that isn't nginx's sees all that its filter would see.
+sub build_foreign {
+    my ($dir) = @_;
+    my ($module) = split ' ', $ENV{TEST_NGINX_LOAD_MODULES} // '';
+    my $build = ($module // '') =~ s{[^/]*\z}{nginx}r;
+    my $src = $ENV{NGINX_SRC} // '/usr/share/nginx/src';
+    my ($includes) = DI::Proc::slurp("$build/Makefile")
+                     =~ /^ALL_INCS = (.*?[^\\])\n/ms or return;
+
+    open(my $file, '>', "$dir/foreign.c") or die "open: $!\n";
+    print $file <<'END';
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+
+static ngx_http_output_body_filter_pt  next;
+
+static ngx_int_t
+filter(ngx_http_request_t *r, ngx_chain_t *in)
+{
+    for (ngx_chain_t *cl = in; cl; cl = cl->next) {
+        ngx_log_error(NGX_LOG_NOTICE, r->connection->log, 0,
+                      "foreign %O", ngx_buf_size(cl->buf));
+    }
+
+    return next(r, in);
+}
+
+static ngx_int_t
+init(ngx_conf_t *cf)
+{
+    next = ngx_http_top_body_filter;
+    ngx_http_top_body_filter = filter;
+
+    return NGX_OK;
+}
+
+static ngx_http_module_t  ctx = { .postconfiguration = init };
+
+ngx_module_t  ngx_http_foreign_module = {
+    NGX_MODULE_V1, &ctx, NULL, NGX_HTTP_MODULE,
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NGX_MODULE_V1_PADDING
+};
+
+ngx_module_t  *ngx_modules[] = { &ngx_http_foreign_module, NULL };
+char          *ngx_module_names[] = { "ngx_http_foreign_module", NULL };
+char          *ngx_module_order[] = { NULL };
+END
+    close($file);
+
+    my @includes = map { '-I' . (m{^/} ? $_ : "$src/$_") }
+                   $includes =~ /-I (\S+)/g;
+    return system("cc -std=gnu17 -fPIC -shared @includes -o $dir/foreign.so"
+                  . " $dir/foreign.c >$dir/foreign.log 2>&1") == 0
+           ? "$dir/foreign.so" : undef;
+}
+
+SKIP: {
+    my $foreign = build_foreign(DI::Proc::tempdir())
+        // skip('no headers of this nginx, or no compiler', 2);
+    my $other = DI::Nginx->start(
+        workers => 1, main => "load_module $foreign;\n", http => <<"END",
+    deepinfer_pool echo {
+        model  $ENV{TEST_NGINX_DEEPINFER_MODEL};
+        engine unix:@{[$engine->socket_path]};
+    }
+END
+        server => "location = /foreign { deepinfer_pass echo; }\n");
+    my $client = DI::Client->connect(port => $other->port);
+
+    $client->request('POST', '/foreign',
+                     script("\@\@every 5\n\@\@repeat 20 hello"));
+    my $length = length $client->read_body;
+    my $seen = 0;
+    $seen += $_ for $other->log =~ / foreign (\d+)/g;
+    cmp_ok($length, '>', 20 * 100, 'a stream through a filter of others');
+    is($seen, $length, 'which sees all of it');
+}
+
 unlike($nginx->log, qr/\[(?:alert|crit|emerg)\]/, 'nothing alarming');
 done_testing();
