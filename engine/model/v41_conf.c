@@ -661,15 +661,19 @@ yarn_pair(const di_v41_conf_t *c, double turns)
 }
 
 /* Plain rotation, or between that and positions divided by the factor: YaRN
- * (arXiv:2309.00071), whose amplitude factor is 1 here. */
+ * (arXiv:2309.00071), whose amplitude factor is 1 here.  The model was made
+ * with float32 at each step, and an angle is a position's multiple of what
+ * that leaves. */
 void
 di_v41_freqs(const di_v41_conf_t *c, uint32_t ratio, float *freqs)
 {
     double base = ratio > 0 ? c->compress_theta : c->rope_theta;
-    double lo, hi, ramp, plain;
+    double lo, hi;
+    float  ramp, plain;
 
     for (uint32_t i = 0; i < c->rope_dim / 2; i++)
-        freqs[i] = (float) (1 / pow(base, 2.0 * i / c->rope_dim));
+        freqs[i] = 1 / (float) pow(base, 2.0f * (float) i
+                                         / (float) c->rope_dim);
     if (ratio == 0 || !c->yarn)
         return;
 
@@ -678,9 +682,9 @@ di_v41_freqs(const di_v41_conf_t *c, uint32_t ratio, float *freqs)
     if (lo == hi)
         hi += 0.001;
     for (uint32_t i = 0; i < c->rope_dim / 2; i++) {
-        plain = 1 / pow(base, 2.0 * i / c->rope_dim);
-        ramp = fmin(fmax((i - lo) / (hi - lo), 0), 1);
-        freqs[i] = (float) (plain / c->yarn_factor * ramp
-                            + plain * (1 - ramp));
+        plain = freqs[i];
+        ramp = ((float) i - (float) lo) / (float) (hi - lo);
+        ramp = fminf(fmaxf(ramp, 0), 1);
+        freqs[i] = plain / (float) c->yarn_factor * ramp + plain * (1 - ramp);
     }
 }

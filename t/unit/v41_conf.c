@@ -385,6 +385,27 @@ test_wrong(void)
     free(text);
 }
 
+/* Of tiny-v41, from the reference's own float32 (Config.freqs of
+ * v41_reference.py): plain, and by YaRN. */
+static void
+test_freqs(const di_v41_conf_t *c)
+{
+    static const float want[2][8] = {
+        { 1.0f, 0x1.43d136p-2f, 0x1.99999ap-4f, 0x1.030dc6p-5f,
+          0x1.47ae14p-7f, 0x1.9e7c70p-9f, 0x1.0624dep-10f, 0x1.4b96c0p-12f },
+        { 1.0f, 0x1.3ad69ep-3f, 0x1.333332p-6f, 0x1.6e5b7ep-11f,
+          0x1.47ae14p-13f, 0x1.2515fep-15f, 0x1.0624dep-17f,
+          0x1.d4effep-20f } };
+    float freqs[8];
+
+    CHECK_EQ_INT(c->rope_dim, 16);
+    for (uint32_t ratio = 0; ratio < 2; ratio++) {
+        di_v41_freqs(c, ratio, freqs);
+        for (size_t i = 0; i < 8; i++)
+            CHECK(freqs[i] == want[ratio][i]);
+    }
+}
+
 int
 main(void)
 {
@@ -395,6 +416,7 @@ main(void)
     parse_file("t/data/tiny-v41", "config.json", &c);
     CHECK(!c.quantised);
     test_engram(&c, "t/data/tiny-v41");
+    test_freqs(&c);
     parse_file("t/data/tiny-v41-fp8", "config.json", &c);
     CHECK(c.quantised);
     test_wrong();
