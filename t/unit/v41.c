@@ -17,7 +17,7 @@
 #define ROUNDED       0.05       /* the same with rounded caches            */
 #define JITTER        0x1p-23f   /* a float32's last place                  */
 #define JITTERS       8          /* tries to find out what depends on it    */
-#define TIES          6          /* positions of a golden that may do       */
+#define TIES          4          /* positions of a golden that may do       */
 #define LOSS          0.01       /* of the mean loss                        */
 #define GREEDY        64         /* tokens of a greedy continuation         */
 
@@ -614,7 +614,16 @@ check_rounded(di_model_t *m, const side_t *side, const char *name,
 }
 
 /* Caches as stored.  The golden of the plain checkpoint rounds nothing else;
- * that of the quantised one rounds activations as DI_ARITH_MX does. */
+ * that of the quantised one rounds activations as DI_ARITH_MX does.
+ *
+ * Its ties, `long` at 233, 350, 698 and 699, come of one code: value 44 of row
+ * 32 that enters layer 2's attention is -34 of its scale in the reference's
+ * float32, half way from -32 to -36, and goes to the even one, but -34.0000015
+ * in the reference's float64 and -34.0000106 here (its group reaches 425), so
+ * -36; that code alone, set to -36 in the reference, moves its logits by 0.33,
+ * 0.06, 0.11 and 0.27.  With the 29 codes that differ so, none by more than 5
+ * half last places of its group's largest, its 700 rows are ours but for 1e-4;
+ * experts and selected entries are the same. */
 static void
 test_rounded(const side_t *side, di_arith_t arith)
 {
