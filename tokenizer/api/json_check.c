@@ -198,9 +198,13 @@ bool
 di_json_valid(const char *data, size_t len)
 {
     uint64_t objects[DI_JSON_DEPTH_MAX / 64 + 1] = { 0 };
-    cursor_t c = { data, data + len };
+    cursor_t c = { data, data };
     size_t   depth = 0;
     bool     object;
+
+    if (len == 0)
+        return false;
+    c.end += len;
 
     do {
         spaces(&c);
