@@ -627,6 +627,19 @@ check_nomem(void)
     CHECK(!NOMEM || n > 3);
 }
 
+/* No value is no JSON; arguments that never came have no pointer either. */
+static void
+check_valid(void)
+{
+    CHECK(!di_json_valid(NULL, 0));
+    CHECK(!di_json_valid("", 0));
+    CHECK(!di_json_valid(" ", 1));
+    CHECK(!di_json_valid("{}", 1));
+    CHECK(!di_json_valid("{}]", 3));
+    CHECK(di_json_valid("{}", 2));
+    CHECK(di_json_valid(" [1, {\"a\": null}] ", 18));
+}
+
 int
 main(void)
 {
@@ -648,6 +661,7 @@ main(void)
     check_writer_random();
     check_places();
     check_numbers();
+    check_valid();
     check_nomem();
     return check_done("json");
 }

@@ -961,34 +961,54 @@ test_chunks(void)
 }
 
 
+/* A stream under way, whose rows take half a millisecond each. */
+static req_t *
+running_stream(void)
+{
+    req_t *q;
+
+    w.fake.row_us = 500;
+    q = new_request(4);
+    q->r.params.flags = DI_GEN_IGNORE_EOS;
+    q->r.params.max_tokens = 30;
+    submit(q);
+    CHECK_EQ_INT(step(), DI_OK);
+    return q;
+}
+
+/* n prompts of 100 tokens, which begin with first, first + 1, ... */
+static void
+submit_prompts(int n, int first)
+{
+    req_t *q;
+    int    i;
+
+    for (i = 0; i < n; i++) {
+        q = new_request(100);
+        q->prompt[0] = first + i;
+        submit(q);
+    }
+}
+
 /* Of a prompt, a step takes what the time that it should take allows for:
  * 16 rows, by what the rows before have cost; those of a step without streams
  * are not counted. */
 static void
 test_step_time(void)
 {
-    req_t *a, *b;
+    req_t *a;
     int    i;
 
     open_paced(40, 2, 64, 40, 4, true, 0, 8000);
-    w.fake.row_us = 500;
-    a = new_request(4);
-    a->r.params.flags = DI_GEN_IGNORE_EOS;
-    a->r.params.max_tokens = 30;
-    submit(a);
-    CHECK_EQ_INT(step(), DI_OK);
-    b = new_request(100);
-    b->prompt[0] = 9;
-    submit(b);
+    a = running_stream();
+    submit_prompts(1, 9);
     for (i = 0; i < 6; i++) {
         CHECK_EQ_INT(step(), DI_OK);
         CHECK_EQ_INT(w.fake.rows, 17);
     }
     a->cancelled = 1;
     di_sched_cancel(w.sched, 0, a->id, UINT32_MAX);
-    b = new_request(100);
-    b->prompt[0] = 10;
-    submit(b);
+    submit_prompts(1, 10);
     CHECK_EQ_INT(step(), DI_OK);
     CHECK_EQ_INT(w.fake.rows, 64);
     run_out();
@@ -1001,21 +1021,11 @@ test_step_time(void)
 static void
 test_step_crowd(void)
 {
-    req_t *a, *b;
-    int    i;
+    int i;
 
     open_paced(100, 8, 64, 40, 20, true, 0, 8000);
-    w.fake.row_us = 500;
-    a = new_request(4);
-    a->r.params.flags = DI_GEN_IGNORE_EOS;
-    a->r.params.max_tokens = 30;
-    submit(a);
-    CHECK_EQ_INT(step(), DI_OK);
-    for (i = 0; i < 12; i++) {
-        b = new_request(100);
-        b->prompt[0] = 9 + i;
-        submit(b);
-    }
+    running_stream();
+    submit_prompts(12, 9);
     for (i = 0; i < 3; i++) {
         CHECK_EQ_INT(step(), DI_OK);
         CHECK_EQ_INT(w.fake.rows, 25);
@@ -1029,21 +1039,11 @@ test_step_crowd(void)
 static void
 test_step_full(void)
 {
-    req_t *a, *b;
-    int    i;
+    int i;
 
     open_paced(100 / BT + 12, 8, 64, 40, 20, true, 0, 8000);
-    w.fake.row_us = 500;
-    a = new_request(4);
-    a->r.params.flags = DI_GEN_IGNORE_EOS;
-    a->r.params.max_tokens = 30;
-    submit(a);
-    CHECK_EQ_INT(step(), DI_OK);
-    for (i = 0; i < 12; i++) {
-        b = new_request(100);
-        b->prompt[0] = 9 + i;
-        submit(b);
-    }
+    running_stream();
+    submit_prompts(12, 9);
     CHECK_EQ_INT(step(), DI_OK);         /* the first of them has its blocks */
     for (i = 0; i < 3; i++) {
         CHECK_EQ_INT(step(), DI_OK);

@@ -63,23 +63,37 @@ write_known_id(const di_out_t *out, di_sbuf_t *b, const di_item_t *item)
                   out->tail_entries - before - behind);
 }
 
+/* What is written of an item by its kind. */
+typedef struct {
+    di_str_t call[DI_TOOL_SEARCH + 1];
+    di_str_t reasoning;
+    di_str_t message;
+} by_kind_t;
+
+static void
+write_by_kind(di_sbuf_t *b, const di_item_t *item, const by_kind_t *by)
+{
+    const di_str_t *s = item->kind == DI_DELTA_CALL ? &by->call[tool_kind(item)]
+                        : item->kind == DI_DELTA_REASONING ? &by->reasoning
+                        : &by->message;
+
+    di_sbuf_piece(b, s->data, s->len);
+}
+
 static void
 write_item_id(const di_out_t *out, di_sbuf_t *b, const di_item_t *item)
 {
-    static const di_str_t of_tool[] = {
-        [DI_TOOL_FUNCTION] = DI_STR("\"fc_"),
-        [DI_TOOL_CUSTOM] = DI_STR("\"ctc_"),
-        [DI_TOOL_SEARCH] = DI_STR("\"tsc_"),
+    static const by_kind_t prefix = {
+        .call = {
+            [DI_TOOL_FUNCTION] = DI_STR("\"fc_"),
+            [DI_TOOL_CUSTOM] = DI_STR("\"ctc_"),
+            [DI_TOOL_SEARCH] = DI_STR("\"tsc_"),
+        },
+        .reasoning = DI_STR("\"rs_"),
+        .message = DI_STR("\"msg_"),
     };
 
-    if (item->kind == DI_DELTA_CALL)
-        di_sbuf_piece(b, of_tool[tool_kind(item)].data,
-                      of_tool[tool_kind(item)].len);
-    else if (item->kind == DI_DELTA_REASONING)
-        di_sbuf_lit(b, "\"rs_");
-    else
-        di_sbuf_lit(b, "\"msg_");
-
+    write_by_kind(b, item, &prefix);
     di_sbuf_piece(b, out->id.data, out->id.len);
     di_sbuf_lit(b, "_");
     di_json_add_u64(b, item_index(&out->choices[0], item));
@@ -181,19 +195,17 @@ write_call(const di_out_t *out, di_sbuf_t *b, const di_item_t *item,
 static void
 write_item_type(di_sbuf_t *b, const di_item_t *item)
 {
-    static const di_str_t of_tool[] = {
-        [DI_TOOL_FUNCTION] = DI_STR("{\"type\":\"function_call\",\"id\":"),
-        [DI_TOOL_CUSTOM] = DI_STR("{\"type\":\"custom_tool_call\",\"id\":"),
-        [DI_TOOL_SEARCH] = DI_STR("{\"type\":\"tool_search_call\",\"id\":"),
+    static const by_kind_t type = {
+        .call = {
+            [DI_TOOL_FUNCTION] = DI_STR("{\"type\":\"function_call\",\"id\":"),
+            [DI_TOOL_CUSTOM] = DI_STR("{\"type\":\"custom_tool_call\",\"id\":"),
+            [DI_TOOL_SEARCH] = DI_STR("{\"type\":\"tool_search_call\",\"id\":"),
+        },
+        .reasoning = DI_STR("{\"type\":\"reasoning\",\"id\":"),
+        .message = DI_STR("{\"type\":\"message\",\"id\":"),
     };
 
-    if (item->kind == DI_DELTA_CALL)
-        di_sbuf_piece(b, of_tool[tool_kind(item)].data,
-                      of_tool[tool_kind(item)].len);
-    else if (item->kind == DI_DELTA_REASONING)
-        di_sbuf_lit(b, "{\"type\":\"reasoning\",\"id\":");
-    else
-        di_sbuf_lit(b, "{\"type\":\"message\",\"id\":");
+    write_by_kind(b, item, &type);
 }
 
 /* What comes behind an item's id.  text NULL: empty, as it is added; else
